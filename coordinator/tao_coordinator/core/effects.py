@@ -1,0 +1,80 @@
+"""Orders that leave the engine. Imperative, frozen; the service carries them out.
+
+Every `TurnRequested` is answered by exactly one of `Grant`, `Hold` or `Reject` in the step that saw
+it; a held turn later gets one `Grant` or `Reject`, unless its caller abandons it.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class RejectReason(StrEnum):
+    """Why a turn gets no lease. The service maps each to one HTTP status."""
+
+    MODEL_NOT_SERVED = "model_not_served"
+    TOO_LARGE = "larger_than_any_backend"
+    QUEUE_FULL = "queue_full"
+    WAITED_TOO_LONG = "waited_too_long"
+    NO_HEALTHY_BACKEND = "no_healthy_backend"
+    SESSION_ENDED = "session_ended"
+    LEASE_EXPIRED = "lease_expired"
+    """The lease of this request is over; a new turn needs a new request id."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """Why this turn runs where it runs."""
+
+    policy: str
+    reason: str
+    """`resident`, `planned`, `forced`, `parallel`, or the rule of a baseline policy."""
+    hold_s: float
+    cache_credit_tokens: int
+    plan_id: int | None
+    """Number of the placement plan; `None` when no plan was needed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """Give this turn the right to run on a backend."""
+
+    request_id: str
+    lease_id: str
+    backend_id: str
+    base_url: str
+    start_within_s: float
+    strength: str
+    """`hard` or `soft`."""
+    receipt: Receipt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """Keep this turn waiting."""
+
+    request_id: str
+    queue_position: int
+    """1 = next in line."""
+    estimated_wait_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reject:
+    """Refuse this turn."""
+
+    request_id: str
+    reason: RejectReason
+    message: str
+    retry_after_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Warn:
+    """Tell the operator, once per `code` and subject."""
+
+    code: str
+    subject: str
+    message: str
+
+
+Effect = Grant | Hold | Reject | Warn
