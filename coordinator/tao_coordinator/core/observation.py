@@ -1,0 +1,108 @@
+"""What the engine shows of itself: immutable views for the state API, the metrics and the tests.
+
+All times are ages or durations in seconds at the moment of the observation; all counts of tokens are
+integers. Nothing here is used to decide.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendView:
+    """One backend as the engine sees it."""
+
+    backend_id: str
+    base_url: str
+    models: tuple[str, ...]
+    """Empty: not known, taken to serve everything."""
+    healthy: bool
+    draining: bool
+    capacity_tokens: int | None
+    """KV pool in tokens after override and scale; `None`: not known yet."""
+    budget_tokens: int | None
+    """What may be committed by plan: `theta * capacity - shared prefix`."""
+    committed_tokens: int
+    """Tokens of held seats plus their growth reserve."""
+    released_tokens: int
+    """Tokens of released seats: their room may be promised again."""
+    in_flight_tokens: int
+    num_in_flight: int
+    num_seats: int
+    shared_prefix_tokens: int
+    prefill_tokens_per_s: float | None
+    """Learned rate; `None`: no cold call seen yet."""
+    running: int | None
+    """The engine's own count at the last sample."""
+    waiting: int | None
+    kv_usage_ratio: float | None
+    sample_age_s: float | None
+    """Age of the last good sample; `None`: never."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionView:
+    """One live session."""
+
+    session_id: str
+    agent: str
+    model: str
+    root_session_id: str
+    phase: str
+    """`inference`, `held`, `tool`, `wait` or `idle`; derived, never stored."""
+    context_tokens: int
+    turns: int
+    """Completed turns."""
+    seat_backend_id: str | None
+    seat_released: bool
+    resident_tokens: int
+    """Predicted to be cached on its seat's or last backend."""
+    open_tool_calls: tuple[str, ...]
+    idle_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldView:
+    """One held turn, in queue order."""
+
+    request_id: str
+    session_id: str
+    input_tokens: int
+    hold_s: float
+    started: bool
+    overdue: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counters:
+    """Totals since start. `granted` splits by receipt reason, `rejected` by reason."""
+
+    granted: dict[str, int]
+    rejected: dict[str, int]
+    released: dict[str, int]
+    """Leases over, by outcome."""
+    abandoned: int
+    """Turns whose caller went away while held."""
+    seats_released: int
+    """Idle seats given up by price."""
+    plans: int
+    tool_starts: int
+    tool_ends: int
+    tools_expired: int
+    hold_s_sum: float
+    hold_started_s_max: float
+    """Longest hold of a started session."""
+    hold_new_s_max: float
+    prompt_tokens: int
+    cached_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """The whole picture."""
+
+    policy: str
+    uptime_s: float
+    backends: tuple[BackendView, ...]
+    sessions: tuple[SessionView, ...]
+    held: tuple[HeldView, ...]
+    counters: Counters
