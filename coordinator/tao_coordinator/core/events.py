@@ -23,7 +23,7 @@ class TurnOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionStarted:
-    """A session announced itself. Optional: a turn or a tool of an unknown session creates it too."""
+    """A session announced itself. Optional: its first turn or tool call creates it too."""
 
     session_id: str
     agent: str = ""

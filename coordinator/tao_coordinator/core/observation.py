@@ -1,7 +1,7 @@
 """What the engine shows of itself: immutable views for the state API, the metrics and the tests.
 
-All times are ages or durations in seconds at the moment of the observation; all counts of tokens are
-integers. Nothing here is used to decide.
+All times are ages or durations in seconds at the moment of the observation; all counts of tokens
+are integers. Nothing here is used to decide.
 """
 
 from dataclasses import dataclass

@@ -13,23 +13,23 @@ class Parameters:
     """Constants of admission, placement, release and bookkeeping."""
 
     budget_ratio: float = 0.95
-    """theta: share of a backend's capacity that planned grants may commit, growth included. (0, 1.5].
+    """theta: share of a backend's pool that planned grants may commit, growth included; (0, 1.5].
     Study: 1.1 costs 9-25 % throughput, 0.8 costs 2-12 %."""
     growth_turns: float = 12.0
     """kappa: turns of typical growth reserved per seat. Study: without it -14..-17 %."""
     growth_tokens_max: int = 1500
     """Clip of one turn's growth before it enters the average; rare jumps would over-reserve."""
     released_weight: float = 0.3
-    """nu: share of released seats' tokens still counted when a *new* session is admitted. [0, 1]."""
+    """nu: share of released seats' tokens still counted against a *new* session; [0, 1]."""
     credit_bucket_tokens: int = 2048
-    """Cache credit is compared in buckets of this size: token-granular credit leaves readiness inert."""
+    """Cache credit is compared in buckets of this size: by the token it leaves readiness inert."""
     overtake_limit: int = 3
     """Held started turns that may stay unplaced before new sessions must wait too."""
     resident_ratio: float = 0.5
     """A session is resident where at least this share of its context is predicted to be cached."""
 
     hold_soft_s: float = 60.0
-    """A started session held longer is overdue: leading class of the plan, forced grants allowed."""
+    """A started session held longer is overdue: it leads the plan and may be forced in."""
     hold_hard_s: float = 120.0
     """A started session held longer is granted, budget or not."""
     forced_share: float = 0.2
@@ -69,13 +69,14 @@ class Parameters:
         """Reject values that would break an invariant."""
         for name in ("released_weight", "resident_ratio", "forced_share"):
             value = getattr(self, name)
-            if not 0.0 < value <= 1.0:
-                raise ValueError(f"{name} must be in (0, 1], got {value}")
-        if not 0.0 < self.budget_ratio <= 1.5:
+            if not 0.0 <= value <= 1.0:
+                raise ValueError(f"{name} must be in [0, 1], got {value}")
+        if self.budget_ratio > 1.5:
             raise ValueError(f"budget_ratio must be in (0, 1.5], got {self.budget_ratio}")
+        may_be_zero = {"released_weight", "growth_turns", "overtake_limit", "release_grace_s"}
         for item in fields(self):
             value = getattr(self, item.name)
-            if not value > 0:
+            if not (value > 0 or (value == 0 and item.name in may_be_zero)):
                 raise ValueError(f"{item.name} must be positive, got {value}")
         if self.hold_hard_s < self.hold_soft_s:
             raise ValueError("hold_hard_s must not be below hold_soft_s")

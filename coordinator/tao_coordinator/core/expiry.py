@@ -1,0 +1,75 @@
+"""What ends because time passes: leases, held turns whose caller went away, tool calls, sessions.
+
+Called once per tick. Everything here is O(live objects) and touches nothing that is still alive.
+"""
+
+from tao_coordinator.core import ledger
+from tao_coordinator.core.effects import Effect, Reject, RejectReason
+from tao_coordinator.core.events import LeaseReleased, TurnOutcome
+from tao_coordinator.core.model import Turn
+from tao_coordinator.core.state import State
+
+
+def sweep(state: State, now_s: float) -> list[Effect]:
+    """End what is over at `now_s`."""
+    effects: list[Effect] = []
+    for lease in [x for x in state.leases.values() if x.expires_s <= now_s]:
+        report = LeaseReleased(lease_id=lease.lease_id, outcome=TurnOutcome.LOST)
+        ledger.finish(state, lease, report, now_s)
+    for turn in list(state.held.values()):
+        if turn.poll_deadline_s is not None and turn.poll_deadline_s <= now_s:
+            state.totals.abandoned += 1
+            ledger.drop_held(state, turn)
+        elif now_s - turn.arrived_s >= wait_limit_s(state, turn):
+            effects.append(_waited_too_long(state, turn, now_s))
+    for activity in state.activities.values():
+        for call in [c for c in activity.open_tools.values() if c.expires_s <= now_s]:
+            del activity.open_tools[call.call_id]
+            state.totals.tools_expired += 1
+    _sweep_sessions(state, now_s)
+    return effects
+
+
+def wait_limit_s(state: State, turn: Turn) -> float:
+    """How long this turn may be held before it is rejected; `inf` for started sessions.
+
+    Started sessions are never rejected: the hard bound grants them. New ones wait in order, but not
+    past the point where their caller gives up anyway: a short time-out keeps half of itself.
+    """
+    if turn.session.is_started:
+        return float("inf")
+    parameters = state.parameters
+    limit_s = parameters.new_wait_s_max
+    if turn.timeout_s is not None:
+        own_s = max(turn.timeout_s - parameters.timeout_margin_s, 0.5 * turn.timeout_s)
+        limit_s = min(limit_s, own_s)
+    return limit_s
+
+
+def _waited_too_long(state: State, turn: Turn, now_s: float) -> Reject:
+    held_s = now_s - turn.arrived_s
+    retry_s = len(state.held) * state.typical.grant_interval_s
+    ledger.drop_held(state, turn)
+    state.totals.rejected[RejectReason.WAITED_TOO_LONG.value] += 1
+    return Reject(
+        request_id=turn.request_id,
+        reason=RejectReason.WAITED_TOO_LONG,
+        message=(
+            f"the fleet is overloaded: no room for a new session in {held_s:.0f} s "
+            f"({len(state.held)} turns are still waiting); add a backend or start fewer sessions"
+        ),
+        retry_after_s=retry_s,
+    )
+
+
+def _sweep_sessions(state: State, now_s: float) -> None:
+    oldest_s = now_s - state.parameters.seat_idle_s_max
+    for session in list(state.sessions.values()):
+        if session.lease_ids or session.held_ids:
+            continue
+        if not session.ended and (
+            session.last_activity_s > oldest_s or state.blocking_tools(session.key.session_id)
+        ):
+            continue
+        ledger.leave_seat(state, session)
+        state.forget(session)

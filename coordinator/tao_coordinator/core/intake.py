@@ -1,0 +1,138 @@
+"""The door of the queue: a request for a lease becomes a held turn or a refusal."""
+
+from tao_coordinator.core.effects import Hold, Reject, RejectReason
+from tao_coordinator.core.events import TurnRequested
+from tao_coordinator.core.model import Backend, Session, SessionKey, Turn
+from tao_coordinator.core.state import State
+
+FIRST_INPUT_TOKENS = 4_096
+"""Prompt length assumed for a session of which nothing is known."""
+
+
+def take_in(state: State, event: TurnRequested, now_s: float) -> Turn | Reject:
+    """Make the turn of a first request, or say why there can be none."""
+    refusal = _refuse_by_fleet(state, event)
+    if refusal is not None:
+        return refusal
+    session = state.session(
+        SessionKey(event.session_id, event.agent, event.model),
+        now_s,
+        root_id=event.root_session_id,
+        parent_id=event.parent_session_id,
+        tenant=event.tenant,
+        priority=event.priority,
+    )
+    session.priority = event.priority
+    if event.shared_prefix_tokens is not None:
+        session.shared_prefix_tokens = event.shared_prefix_tokens
+    input_tokens = event.input_tokens
+    if input_tokens is None:
+        input_tokens = session.context_tokens or FIRST_INPUT_TOKENS
+    too_large = _refuse_by_size(state, event.request_id, session, input_tokens)
+    if too_large is not None:
+        return too_large
+    output_tokens = int(state.typical.output_tokens)
+    if event.max_output_tokens is not None:
+        output_tokens = min(output_tokens, event.max_output_tokens)
+    return Turn(
+        request_id=event.request_id,
+        session=session,
+        arrived_s=now_s,
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        timeout_s=event.timeout_s,
+        poll_deadline_s=now_s + state.parameters.poll_grace_s,
+    )
+
+
+def hold_notice(state: State, turn: Turn) -> Hold:
+    """Where a held turn stands: started turns are ahead of new ones, then arrival."""
+    mine = (not turn.session.is_started, turn.arrived_s)
+    ahead = sum(
+        1 for other in state.held.values() if (not other.session.is_started, other.arrived_s) < mine
+    )
+    return Hold(
+        request_id=turn.request_id,
+        queue_position=ahead + 1,
+        estimated_wait_s=(ahead + 1) * state.typical.grant_interval_s,
+    )
+
+
+def prefill_s(state: State, backend: Backend, tokens: int) -> float:
+    """Seconds that prefilling `tokens` takes there, by the learned rate or the prior."""
+    rate = backend.rates.prefill_tokens_per_s
+    if rate is None:
+        pool = state.pool_tokens(backend)
+        if not pool:
+            return 0.0
+        rate = pool / state.parameters.refill_s_prior
+    return tokens / rate
+
+
+def assert_budget(state: State, turn: Turn, backend: Backend) -> None:
+    """A planned grant keeps the budget, growth included."""
+    budget = state.budget_tokens(backend)
+    if budget is None:
+        return
+    need = state.need_tokens(turn, backend) + state.growth_tokens()
+    committed = state.committed_tokens(backend)
+    assert committed + need <= budget, (
+        f"{turn.request_id} would commit {committed + need} of {budget} tokens "
+        f"on {backend.backend_id}"
+    )
+
+
+def refuse_without_backend(state: State, turn: Turn) -> Reject | None:
+    """Refusal for a held turn that no backend could take any more; `None`: one could."""
+    session = turn.session
+    if state.eligible(session):
+        return None
+    return _no_healthy(turn.request_id, session.key.model)
+
+
+def _refuse_by_fleet(state: State, event: TurnRequested) -> Reject | None:
+    if len(state.held) >= state.parameters.queue_limit:
+        return Reject(
+            request_id=event.request_id,
+            reason=RejectReason.QUEUE_FULL,
+            message=f"{len(state.held)} turns are held already",
+            retry_after_s=len(state.held) * state.typical.grant_interval_s,
+        )
+    usable = [b for b in state.backends.values() if b.usable]
+    if any(b.serves(event.model) for b in usable):
+        return None
+    if any(b.serves(event.model) for b in state.backends.values()):
+        return _no_healthy(event.request_id, event.model)
+    served = sorted({model for b in state.backends.values() for model in b.models})
+    return Reject(
+        request_id=event.request_id,
+        reason=RejectReason.MODEL_NOT_SERVED,
+        message=f"no backend serves {event.model!r}; served: {', '.join(served) or 'nothing'}",
+    )
+
+
+def _refuse_by_size(
+    state: State, request_id: str, session: Session, input_tokens: int
+) -> Reject | None:
+    capacities = [b.capacity_tokens for b in state.eligible(session)]
+    known = [capacity for capacity in capacities if capacity is not None]
+    # One token of output must fit beside the prompt; an unknown pool may hold anything.
+    if len(known) < len(capacities) or input_tokens + 1 <= max(known):
+        return None
+    if not session.is_started and not session.lease_ids and not session.held_ids:
+        state.forget(session)
+    return Reject(
+        request_id=request_id,
+        reason=RejectReason.TOO_LARGE,
+        message=f"{input_tokens} prompt tokens do not fit the largest pool of {max(known)} tokens",
+    )
+
+
+def _no_healthy(request_id: str, model: str) -> Reject:
+    what = f"backend that serves {model!r}" if model else "backend"
+    return Reject(
+        request_id=request_id,
+        reason=RejectReason.NO_HEALTHY_BACKEND,
+        message=f"no healthy {what} at the moment",
+        retry_after_s=1.0,
+    )

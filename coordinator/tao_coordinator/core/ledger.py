@@ -1,0 +1,232 @@
+"""Every change of a seat, a lease or a held turn: the one place that moves tokens between counters.
+
+Life of a turn: `hold` -> `grant` -> `start` -> `finish`, or out of the queue by `drop_held`.
+Life of a seat: taken by `grant`, idle after `finish`, `release_seat` when its room may be promised
+again, `leave_seat` when it is given up (interrupt), moved by the next `grant`.
+All functions keep `State.check` true.
+"""
+
+from tao_coordinator.core.events import LeaseReleased, TurnOutcome
+from tao_coordinator.core.model import Backend, Lease, Seat, Session, Turn
+from tao_coordinator.core.state import State
+
+_GAIN_OUTPUT = 0.02
+_GAIN_GROWTH = 0.02
+_GAIN_CONTINUES = 0.01
+_GAIN_INTERVAL = 0.1
+
+
+def hold(state: State, turn: Turn) -> None:
+    """Put a turn into the queue, last."""
+    state.held[turn.request_id] = turn
+    turn.session.held_ids.add(turn.request_id)
+
+
+def drop_held(state: State, turn: Turn) -> None:
+    """Take a turn out of the queue without a lease; it is never sent to a backend."""
+    del state.held[turn.request_id]
+    turn.session.held_ids.discard(turn.request_id)
+    state.finish_request(turn.request_id)
+
+
+def grant(state: State, turn: Turn, backend: Backend, now_s: float) -> Lease:
+    """Give the turn a lease, its session a seat there, and take it out of the queue."""
+    session = turn.session
+    state.held.pop(turn.request_id, None)
+    session.held_ids.discard(turn.request_id)
+    need = state.need_tokens(turn, backend)
+    # Credit is read before the session's home moves here.
+    credit = state.resident_tokens(session, backend)
+    found = backend.cache.start(session.key, need, state.pool_tokens(backend))
+    seat = session.seat
+    if seat is not None and seat.backend_id == backend.backend_id and session.lease_ids:
+        need = max(need, seat.tokens)  # parallel calls of one session share its seat
+    leave_seat(state, session)
+    _take_seat(state, session, Seat(backend_id=backend.backend_id, tokens=need))
+    state.num_leases += 1
+    lease = Lease(
+        lease_id=f"l{state.num_leases}",
+        request_id=turn.request_id,
+        session=session,
+        backend_id=backend.backend_id,
+        granted_s=now_s,
+        expires_s=now_s + state.parameters.start_within_s,
+        started=False,
+        input_tokens=turn.input_tokens,
+        need_tokens=need,
+        predicted_tokens=min(found, credit) if credit else 0,
+        was_first=not session.is_started,
+    )
+    state.leases[lease.lease_id] = lease
+    state.lease_by_request[turn.request_id] = lease.lease_id
+    session.lease_ids.add(lease.lease_id)
+    session.last_backend_id = backend.backend_id
+    session.idle_since_s = None
+    _count_hold(state, turn, now_s)
+    return lease
+
+
+def start(state: State, lease: Lease, now_s: float) -> None:
+    """The caller runs the turn and is alive."""
+    lease.started = True
+    lease.expires_s = now_s + state.parameters.lease_silence_s
+    lease.session.last_activity_s = now_s
+
+
+def finish(state: State, lease: Lease, report: LeaseReleased, now_s: float) -> None:
+    """The turn is over: free what it held in flight, learn from its usage, leave the seat idle."""
+    session = lease.session
+    del state.leases[lease.lease_id]
+    del state.lease_by_request[lease.request_id]
+    session.lease_ids.discard(lease.lease_id)
+    state.finish_request(lease.request_id)
+    state.totals.released[report.outcome.value] += 1
+    session.last_activity_s = now_s
+    backend = state.backends.get(lease.backend_id)
+    if report.outcome is TurnOutcome.COMPLETED:
+        _learn(state, lease, report, backend)
+    runs_on_here = any(
+        state.leases[other].backend_id == lease.backend_id for other in session.lease_ids
+    )
+    left = 0
+    if backend is not None and not runs_on_here:
+        # A turn that did not complete added nothing certain; what was there may be there still.
+        completed = report.outcome is TurnOutcome.COMPLETED
+        left = state.private_tokens(session, backend) if completed else lease.predicted_tokens
+        backend.cache.end(session.key, left, state.pool_tokens(backend))
+    if session.lease_ids:
+        return
+    session.idle_since_s = now_s
+    seat = session.seat
+    if seat is not None and backend is not None and seat.backend_id == backend.backend_id:
+        _resize_seat(state, session, left)
+    if session.ended or not session.is_started or backend is None or not backend.healthy:
+        # Nothing to come back for: neither a failed first call nor a dead engine keeps room.
+        leave_seat(state, session)
+    if session.ended and not session.held_ids:
+        state.forget(session)
+
+
+def release_seat(state: State, session: Session) -> None:
+    """The seat's room may be promised again; the session keeps its cache as long as it lasts."""
+    seat = session.seat
+    assert seat is not None and not session.lease_ids
+    if seat.released:
+        return
+    _drop_seat(state, session)
+    _take_seat(state, session, Seat(seat.backend_id, seat.tokens, released=True))
+    state.totals.seats_released += 1
+
+
+def leave_seat(state: State, session: Session) -> None:
+    """Give the seat up altogether."""
+    if session.seat is not None:
+        _drop_seat(state, session)
+
+
+def end_session(state: State, session: Session, *, completed: bool = True) -> None:
+    """No further turn will come. Running calls finish first; their release drops the rest."""
+    if completed and session.is_started and not session.ended:
+        typical = state.typical
+        typical.p_continues += _GAIN_CONTINUES * (0.0 - typical.p_continues)
+    session.ended = True
+    if session.lease_ids:
+        return
+    leave_seat(state, session)
+    if not session.held_ids:
+        state.forget(session)
+
+
+def lose_backend(state: State, backend: Backend) -> None:
+    """The engine died: its cache is gone and nobody may wait for it."""
+    backend.cache.clear()
+    for session in state.sessions.values():
+        seat = session.seat
+        if seat is None or seat.backend_id != backend.backend_id:
+            continue
+        if not session.lease_ids:
+            leave_seat(state, session)
+
+
+def _count_hold(state: State, turn: Turn, now_s: float) -> None:
+    hold_s = max(0.0, now_s - turn.arrived_s)
+    totals = state.totals
+    totals.hold_s_sum += hold_s
+    if turn.session.is_started:
+        totals.hold_started_s_max = max(totals.hold_started_s_max, hold_s)
+    else:
+        totals.hold_new_s_max = max(totals.hold_new_s_max, hold_s)
+    if hold_s == 0.0:
+        return
+    if state.last_held_grant_s is not None:
+        gap_s = now_s - state.last_held_grant_s
+        typical = state.typical
+        typical.grant_interval_s += _GAIN_INTERVAL * (gap_s - typical.grant_interval_s)
+    state.last_held_grant_s = now_s
+
+
+def _learn(state: State, lease: Lease, report: LeaseReleased, backend: Backend | None) -> None:
+    session, typical = lease.session, state.typical
+    prompt = report.input_tokens if report.input_tokens is not None else lease.input_tokens
+    output = report.output_tokens if report.output_tokens is not None else 0
+    if report.output_tokens is not None:
+        typical.output_tokens += _GAIN_OUTPUT * (output - typical.output_tokens)
+    context = prompt + output
+    if session.is_started:
+        growth = context - session.context_tokens
+        clipped = max(0, min(state.parameters.growth_tokens_max, growth))
+        typical.growth_tokens += _GAIN_GROWTH * (clipped - typical.growth_tokens)
+    typical.p_continues += _GAIN_CONTINUES * (1.0 - typical.p_continues)
+    session.context_tokens = context
+    session.turns += 1
+    if backend is None:
+        return
+    cached = report.cached_tokens
+    if cached is not None:
+        backend.reports_cached = True
+    elif backend.reports_cached:
+        cached = 0  # an engine that reports leaves the field out when there was no hit
+    if cached is not None:
+        cached = min(cached, prompt)
+        state.totals.prompt_tokens += prompt
+        state.totals.cached_tokens += cached
+        if lease.was_first:
+            backend.first_cached_tokens.append(cached)
+    backend.rates.learn(
+        uncached_tokens=None if cached is None else prompt - cached,
+        output_tokens=report.output_tokens,
+        ttft_s=report.ttft_s,
+        duration_s=report.duration_s,
+    )
+
+
+def _take_seat(state: State, session: Session, seat: Seat) -> None:
+    assert session.seat is None
+    session.seat = seat
+    backend = state.backends[seat.backend_id]
+    if seat.released:
+        backend.released_tokens += seat.tokens
+        backend.num_released += 1
+    else:
+        backend.committed_tokens += seat.tokens
+        backend.num_committed += 1
+
+
+def _drop_seat(state: State, session: Session) -> None:
+    seat = session.seat
+    assert seat is not None
+    session.seat = None
+    backend = state.backends[seat.backend_id]
+    if seat.released:
+        backend.released_tokens -= seat.tokens
+        backend.num_released -= 1
+    else:
+        backend.committed_tokens -= seat.tokens
+        backend.num_committed -= 1
+
+
+def _resize_seat(state: State, session: Session, tokens: int) -> None:
+    seat = session.seat
+    assert seat is not None
+    _drop_seat(state, session)
+    _take_seat(state, session, Seat(seat.backend_id, tokens, seat.released))

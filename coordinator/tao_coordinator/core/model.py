@@ -1,0 +1,183 @@
+"""Live values of the engine: sessions, seats, leases, held turns, backends, tool calls.
+
+Mutable and slotted: `core.state` and `core.ledger` are the only modules that write to them.
+Policies read them. All times are seconds on the engine's monotonic clock, all sizes integer tokens.
+
+Token words used throughout:
+- *context*: prompt + output of a session's last reply, as the engine counted them;
+- *private*: context minus the prefix that many sessions share on that backend;
+- *need*: private tokens of the coming prompt plus the expected output;
+- *growth*: what a seated session is expected to add before it ends, reserved beside its seat.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tao_coordinator.core.rates import BackendRates
+from tao_coordinator.core.shadow_cache import ShadowCache
+
+
+class SessionKey(NamedTuple):
+    """What has one growing prompt: agents and models of one session id do not share theirs."""
+
+    session_id: str
+    agent: str
+    model: str
+
+
+@dataclass(slots=True)
+class ToolCall:
+    """One open tool call of a session id."""
+
+    call_id: str
+    name: str
+    key: str
+    started_s: float
+    expires_s: float
+    """When the harness kills it, or when the coordinator stops believing in it."""
+    expected_end_s: float | None
+    background: bool
+
+
+@dataclass(slots=True)
+class Activity:
+    """What is known of a session id outside its model calls; shared by its agents."""
+
+    open_tools: dict[str, ToolCall] = field(default_factory=dict[str, ToolCall])
+    last_tool_key: str = ""
+    """Key of the latest blocking tool: names the distribution of the idle time."""
+    return_s: float | None = None
+    """When the session said it wants its backend again."""
+    waiting_for: str = ""
+    """Reason of a `wait` that is no tool; empty: none."""
+
+
+@dataclass(slots=True)
+class Seat:
+    """A session's tokens counted against one backend's budget."""
+
+    backend_id: str
+    tokens: int
+    """Need while a call runs, private context while idle."""
+    released: bool = False
+    """Its room may be promised again; the cache may still be there."""
+
+
+@dataclass(slots=True)
+class Session:
+    """One agent run with a growing prompt."""
+
+    key: SessionKey
+    root_id: str
+    parent_id: str | None
+    tenant: str
+    priority: int
+    last_activity_s: float
+    context_tokens: int = 0
+    shared_prefix_tokens: int | None = None
+    """As told by the SDK; `None`: the backend's learned value is used."""
+    turns: int = 0
+    seat: Seat | None = None
+    lease_ids: set[str] = field(default_factory=set[str])
+    """Calls in flight; several when the agent calls in parallel."""
+    held_ids: set[str] = field(default_factory=set[str])
+    last_backend_id: str | None = None
+    idle_since_s: float | None = None
+    """End of the last reply; `None` while a call is in flight or before the first."""
+    ended: bool = False
+
+    @property
+    def is_started(self) -> bool:
+        """True once a turn was completed: there is a cache to lose."""
+        return self.turns > 0
+
+
+@dataclass(slots=True)
+class Turn:
+    """A model call that asked for a lease."""
+
+    request_id: str
+    session: Session
+    arrived_s: float
+    input_tokens: int
+    output_tokens: int
+    """Expected, at most the caller's own limit."""
+    timeout_s: float | None
+    poll_deadline_s: float | None = None
+    """When the caller counts as gone; `None` while it is connected."""
+
+
+@dataclass(slots=True)
+class Lease:
+    """The committed right of one turn to run on a backend."""
+
+    lease_id: str
+    request_id: str
+    session: Session
+    backend_id: str
+    granted_s: float
+    expires_s: float
+    started: bool
+    input_tokens: int
+    need_tokens: int
+    predicted_tokens: int
+    """Private tokens predicted to be cached when the lease was granted."""
+    was_first: bool
+    """First turn of its session: what it finds cached is the shared prefix."""
+
+
+@dataclass(slots=True)
+class Backend:
+    """One engine replica with its own KV cache."""
+
+    backend_id: str
+    base_url: str
+    capacity_override_tokens: int | None
+    capacity_scale: float
+    capacity_reported_tokens: int | None = None
+    models: tuple[str, ...] = ()
+    healthy: bool = False
+    draining: bool = False
+    failures: int = 0
+    running: int | None = None
+    waiting: int | None = None
+    kv_usage_ratio: float | None = None
+    sampled_s: float | None = None
+    cache: ShadowCache = field(default_factory=ShadowCache)
+    rates: BackendRates = field(default_factory=BackendRates)
+    first_cached_tokens: deque[int] = field(default_factory=lambda: deque[int](maxlen=16))
+    """Cached tokens of recent first calls: their smallest is the shared prefix."""
+    reports_cached: bool = False
+    """The engine has told cached tokens at least once; before that, absent means unknown."""
+    next_forced_s: float = 0.0
+    # Sums over seats, kept up to date by the ledger (checked by State.check).
+    committed_tokens: int = 0
+    num_committed: int = 0
+    released_tokens: int = 0
+    num_released: int = 0
+
+    @property
+    def capacity_tokens(self) -> int | None:
+        """KV pool after override and scale; `None`: unknown, then nothing is held for its sake."""
+        tokens = self.capacity_override_tokens or self.capacity_reported_tokens
+        return None if tokens is None else int(tokens * self.capacity_scale)
+
+    @property
+    def shared_prefix_tokens(self) -> int:
+        """Learned prefix that first calls find cached; 0 until two of them agree."""
+        return min(self.first_cached_tokens) if len(self.first_cached_tokens) >= 2 else 0
+
+    @property
+    def usable(self) -> bool:
+        """May receive new leases."""
+        return self.healthy and not self.draining
+
+    @property
+    def is_empty(self) -> bool:
+        """No call in flight and no unreleased seat."""
+        return self.num_committed == 0 and self.cache.in_flight_tokens == 0
+
+    def serves(self, model: str) -> bool:
+        """True when the model is served or either side does not say."""
+        return not model or not self.models or model in self.models

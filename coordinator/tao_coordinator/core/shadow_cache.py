@@ -1,0 +1,88 @@
+"""Prediction of what an engine's prefix cache still holds of each session.
+
+An engine such as vLLM evicts the least recently used *unreferenced* blocks, tail of a chain first,
+when it needs room. This shadow does the same with one entry per session instead of one per block:
+calls in flight are referenced, everything else is an idle chain ordered by its last reply. Ended
+sessions stay in it: their blocks stay in the engine too until somebody needs the room.
+
+Only private tokens are counted; the shared prefix is part of no entry and `pool_tokens` excludes
+it. Source: policy study, `shadow_evict` (its section 5). Complexity: O(1) amortised per operation.
+"""
+
+from collections import OrderedDict
+from collections.abc import Hashable
+
+_ENTRIES_MAX = 65_536
+"""Bound on remembered chains where the pool is unknown or sessions are tiny."""
+
+
+class ShadowCache:
+    """Least-recently-used model of one backend's cached session prefixes, in tokens."""
+
+    __slots__ = ("_idle", "_in_flight", "idle_tokens", "in_flight_tokens")
+
+    def __init__(self) -> None:
+        self._idle: OrderedDict[Hashable, int] = OrderedDict()
+        self._in_flight: dict[Hashable, int] = {}
+        self.idle_tokens = 0
+        """Tokens of chains that nobody references."""
+        self.in_flight_tokens = 0
+        """Tokens referenced by running calls; parallel calls of one session count once."""
+
+    def resident_tokens(self, key: Hashable) -> int:
+        """Tokens of this session predicted to be cached, referenced or not."""
+        return self._in_flight.get(key) or self._idle.get(key, 0)
+
+    def start(self, key: Hashable, tokens: int, pool_tokens: int | None) -> int:
+        """A call of `tokens` private tokens begins; returns what it should find cached."""
+        running = self._in_flight.get(key)
+        if running is not None:
+            # A parallel call of the same session shares the prefix of the one that runs.
+            if tokens > running:
+                self._in_flight[key] = tokens
+                self.in_flight_tokens += tokens - running
+                self.evict(pool_tokens)
+            return min(running, tokens)
+        resident = self._idle.pop(key, 0)
+        self.idle_tokens -= resident
+        self._in_flight[key] = tokens
+        self.in_flight_tokens += tokens
+        self.evict(pool_tokens)
+        return min(resident, tokens)
+
+    def end(self, key: Hashable, tokens: int, pool_tokens: int | None) -> None:
+        """The session's last running call is over; it leaves `tokens` as the newest chain."""
+        self.in_flight_tokens -= self._in_flight.pop(key, 0)
+        self.idle_tokens -= self._idle.pop(key, 0)
+        if tokens > 0:
+            self._idle[key] = tokens
+            self.idle_tokens += tokens
+        self.evict(pool_tokens)
+
+    def evict(self, pool_tokens: int | None) -> None:
+        """Cut the oldest idle chains until all fits `pool_tokens` (`None`: no limit known)."""
+        while len(self._idle) > _ENTRIES_MAX:
+            self.idle_tokens -= self._idle.popitem(last=False)[1]
+        if pool_tokens is None:
+            return
+        excess = self.idle_tokens + self.in_flight_tokens - max(0, pool_tokens)
+        while excess > 0 and self._idle:
+            key, tokens = next(iter(self._idle.items()))
+            cut = min(tokens, excess)
+            if cut == tokens:
+                del self._idle[key]
+            else:
+                self._idle[key] = tokens - cut
+            self.idle_tokens -= cut
+            excess -= cut
+
+    def clear(self) -> None:
+        """The engine restarted: idle chains are gone. Calls in flight are ended by their leases."""
+        self._idle.clear()
+        self.idle_tokens = 0
+
+    def check(self) -> None:
+        """Assert that the sums agree with the entries."""
+        assert self.idle_tokens == sum(self._idle.values())
+        assert self.in_flight_tokens == sum(self._in_flight.values())
+        assert all(tokens > 0 for tokens in self._idle.values())

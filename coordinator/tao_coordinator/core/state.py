@@ -1,0 +1,242 @@
+"""All live state of the engine and its look-ups; the invariants are asserted in `check`.
+
+Three dictionaries carry everything: sessions (with their seats), held turns in arrival order,
+leases. Memory is bounded by live sessions: ended and long idle ones are dropped by `core.expiry`.
+"""
+
+from collections import Counter, OrderedDict
+from dataclasses import dataclass, field
+
+from tao_coordinator.core.model import (
+    Activity,
+    Backend,
+    Lease,
+    Session,
+    SessionKey,
+    ToolCall,
+    Turn,
+)
+from tao_coordinator.core.parameters import Parameters
+
+FINISHED_MAX = 4096
+"""Request ids remembered after their lease is over, so that a late repeat gets no second lease."""
+
+
+@dataclass(slots=True)
+class Totals:
+    """Counts since start; see `core.observation.Counters` for their meaning."""
+
+    granted: Counter[str] = field(default_factory=Counter[str])
+    rejected: Counter[str] = field(default_factory=Counter[str])
+    released: Counter[str] = field(default_factory=Counter[str])
+    abandoned: int = 0
+    seats_released: int = 0
+    plans: int = 0
+    tool_starts: int = 0
+    tool_ends: int = 0
+    tools_expired: int = 0
+    hold_s_sum: float = 0.0
+    hold_started_s_max: float = 0.0
+    hold_new_s_max: float = 0.0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+
+
+@dataclass(slots=True)
+class Typical:
+    """Exponentially weighted averages over all turns; gains and priors from the policy study."""
+
+    output_tokens: float = 300.0
+    """Output of one turn."""
+    growth_tokens: float = 1200.0
+    """Growth of a session's context per turn, clipped."""
+    p_continues: float = 0.97
+    """Probability that a session goes on after a reply."""
+    grant_interval_s: float = 1.0
+    """Time between two grants of held turns: turns a queue position into a waiting time."""
+
+    def growth_reserve_tokens(self, turns: float) -> int:
+        """Expected further growth of a seated session, over at most `turns` turns.
+
+        Sessions that mostly end after one turn need no room to grow: p / (1 - p) is the expected
+        number of further turns.
+        """
+        further = self.p_continues / max(1e-3, 1.0 - self.p_continues)
+        return int(self.growth_tokens * min(turns, further))
+
+
+class State:
+    """Sessions, held turns, leases, backends; plus what was learned across them."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        """Start empty."""
+        self.parameters = parameters
+        self.backends: dict[str, Backend] = {}
+        self.sessions: dict[SessionKey, Session] = {}
+        self.keys_by_id: dict[str, set[SessionKey]] = {}
+        self.activities: dict[str, Activity] = {}
+        self.held: dict[str, Turn] = {}
+        self.leases: dict[str, Lease] = {}
+        self.lease_by_request: dict[str, str] = {}
+        self.finished: OrderedDict[str, None] = OrderedDict()
+        self.totals = Totals()
+        self.typical = Typical()
+        self.num_leases = 0
+        self.last_held_grant_s: float | None = None
+
+    # --- look-ups --------------------------------------------------------------------------------
+
+    def pool_tokens(self, backend: Backend) -> int | None:
+        """Private tokens the whole pool can hold; `None` while the capacity is unknown."""
+        capacity = backend.capacity_tokens
+        return None if capacity is None else max(0, capacity - backend.shared_prefix_tokens)
+
+    def budget_tokens(self, backend: Backend) -> int | None:
+        """Private tokens that planned grants may commit, growth included."""
+        pool = self.pool_tokens(backend)
+        return None if pool is None else int(pool * self.parameters.budget_ratio)
+
+    def growth_tokens(self) -> int:
+        """Growth reserved beside each unreleased seat."""
+        return self.typical.growth_reserve_tokens(self.parameters.growth_turns)
+
+    def committed_tokens(self, backend: Backend) -> int:
+        """Unreleased seats and their growth."""
+        return backend.committed_tokens + backend.num_committed * self.growth_tokens()
+
+    def released_tokens(self, backend: Backend) -> int:
+        """Released seats and their growth: what may come back at any moment."""
+        return backend.released_tokens + backend.num_released * self.growth_tokens()
+
+    def private_tokens(self, session: Session, backend: Backend) -> int:
+        """The session's context without what it shares with others on this backend."""
+        return max(0, session.context_tokens - self._shared(session, backend))
+
+    def need_tokens(self, turn: Turn, backend: Backend) -> int:
+        """Private tokens of the coming prompt plus its expected output."""
+        shared = self._shared(turn.session, backend)
+        return max(0, turn.input_tokens - shared) + turn.output_tokens
+
+    def resident_tokens(self, session: Session, backend: Backend) -> int:
+        """Cache credit k: private tokens of the session predicted to be cached on this backend.
+
+        Only the newest prefix earns credit; what an older home still holds is out of date.
+        """
+        if session.last_backend_id != backend.backend_id:
+            return 0
+        return backend.cache.resident_tokens(session.key)
+
+    def is_resident(self, session: Session, backend: Backend) -> bool:
+        """At least `resident_ratio` of its private context is predicted to be cached there."""
+        private = max(1, self.private_tokens(session, backend))
+        return self.resident_tokens(session, backend) >= self.parameters.resident_ratio * private
+
+    @staticmethod
+    def _shared(session: Session, backend: Backend) -> int:
+        told = session.shared_prefix_tokens
+        # A prefix counts once per backend only as far as the backend is known to share it.
+        learned = backend.shared_prefix_tokens
+        return learned if told is None else min(told, learned)
+
+    def eligible(self, session: Session) -> list[Backend]:
+        """Backends that may get this session's next turn."""
+        model = session.key.model
+        return [b for b in self.backends.values() if b.usable and b.serves(model)]
+
+    def activity(self, session_id: str) -> Activity:
+        """Tools and waits of a session id; made on first use."""
+        found = self.activities.get(session_id)
+        if found is None:
+            found = self.activities[session_id] = Activity()
+        return found
+
+    def blocking_tools(self, session_id: str) -> list[ToolCall]:
+        """Open tool calls that the session waits for."""
+        found = self.activities.get(session_id)
+        return [] if found is None else [t for t in found.open_tools.values() if not t.background]
+
+    # --- sessions --------------------------------------------------------------------------------
+
+    def session(
+        self,
+        key: SessionKey,
+        now_s: float,
+        *,
+        root_id: str | None = None,
+        parent_id: str | None = None,
+        tenant: str = "",
+        priority: int = 0,
+    ) -> Session:
+        """Find or make a session and mark it active."""
+        found = self.sessions.get(key)
+        if found is None or (found.ended and not found.lease_ids):
+            if found is not None:
+                self.forget(found)
+            found = Session(
+                key=key,
+                root_id=root_id or key.session_id,
+                parent_id=parent_id,
+                tenant=tenant,
+                priority=priority,
+                last_activity_s=now_s,
+            )
+            self.sessions[key] = found
+            self.keys_by_id.setdefault(key.session_id, set()).add(key)
+        found.last_activity_s = now_s
+        return found
+
+    def of_id(self, session_id: str) -> list[Session]:
+        """All sessions (agents, models) of one session id."""
+        return [self.sessions[key] for key in self.keys_by_id.get(session_id, ())]
+
+    def forget(self, session: Session) -> None:
+        """Drop a session that has neither seat nor call; its cached chain stays in the shadow."""
+        assert session.seat is None and not session.lease_ids and not session.held_ids
+        del self.sessions[session.key]
+        keys = self.keys_by_id[session.key.session_id]
+        keys.discard(session.key)
+        if not keys:
+            del self.keys_by_id[session.key.session_id]
+            self.activities.pop(session.key.session_id, None)
+
+    def finish_request(self, request_id: str) -> None:
+        """Remember that this request had its one lease."""
+        self.finished[request_id] = None
+        while len(self.finished) > FINISHED_MAX:
+            self.finished.popitem(last=False)
+
+    # --- invariants ------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Assert the book-keeping invariants of DESIGN section 6; O(sessions + leases)."""
+        committed: Counter[str] = Counter()
+        released: Counter[str] = Counter()
+        counts: Counter[tuple[str, bool]] = Counter()
+        for session in self.sessions.values():
+            assert session.key in self.keys_by_id[session.key.session_id]
+            for lease_id in session.lease_ids:
+                assert self.leases[lease_id].session is session
+            for request_id in session.held_ids:
+                assert self.held[request_id].session is session
+            seat = session.seat
+            if seat is None:
+                continue
+            assert seat.backend_id in self.backends and seat.tokens >= 0
+            (released if seat.released else committed)[seat.backend_id] += seat.tokens
+            counts[seat.backend_id, seat.released] += 1
+        for backend in self.backends.values():
+            name = backend.backend_id
+            assert backend.committed_tokens == committed[name]
+            assert backend.released_tokens == released[name]
+            assert backend.num_committed == counts[name, False]
+            assert backend.num_released == counts[name, True]
+            backend.cache.check()
+        for lease_id, lease in self.leases.items():
+            assert lease_id in lease.session.lease_ids
+            assert self.lease_by_request[lease.request_id] == lease_id
+            assert lease.request_id not in self.held and lease.request_id not in self.finished
+        assert len(self.lease_by_request) == len(self.leases)
+        for request_id, turn in self.held.items():
+            assert request_id in turn.session.held_ids
+        if not self.leases:
+            assert all(b.cache.in_flight_tokens == 0 for b in self.backends.values())

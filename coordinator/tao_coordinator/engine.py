@@ -1,0 +1,307 @@
+"""The engine: facts in, orders out, no clock of its own.
+
+`Engine.step(now_s, events) -> (effects, next_wakeup_s)` is all there is. The service calls it for
+every request and whenever the wake-up time has come; the simulator calls it in virtual time; tests
+call it with numbers. One step is: take in the events, end what has expired, and, while turns are
+held and something changed, ask the policy whom to release and whom to admit.
+
+Invariants (asserted in `check`, by the ledger, and where a planned grant is carried out): a session
+has at most one seat; a planned grant keeps its backend's budget; no lease is used after expiry;
+every turn ends in grant, rejection or cancellation; sums return to 0; time never goes back.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tao_coordinator.core import expiry, fleet, intake, ledger, telemetry
+from tao_coordinator.core.effects import Effect, Grant, Receipt, Reject, RejectReason
+from tao_coordinator.core.events import (
+    BackendAdded,
+    BackendDrained,
+    BackendSampled,
+    BackendUnreachable,
+    Event,
+    LeaseReleased,
+    LeaseRenewed,
+    PollEnded,
+    PollStarted,
+    SessionDeadlineSet,
+    SessionEnded,
+    SessionHeartbeat,
+    SessionStarted,
+    SessionWaiting,
+    ToolEnded,
+    ToolProgressed,
+    ToolStarted,
+    TurnAbandoned,
+    TurnOutcome,
+    TurnRequested,
+)
+from tao_coordinator.core.model import Lease, Turn
+from tao_coordinator.core.observation import Observation
+from tao_coordinator.core.parameters import Parameters
+from tao_coordinator.core.state import State
+from tao_coordinator.core.view import observe
+from tao_coordinator.prediction.duration_histogram import DurationHistogram
+from tao_coordinator.scheduling import release
+from tao_coordinator.scheduling.policy import Assignment, Policy
+from tao_coordinator.scheduling.round_robin import RoundRobin
+from tao_coordinator.scheduling.sticky_least_loaded import StickyLeastLoaded
+from tao_coordinator.scheduling.tao import Tao
+
+_MAKERS: dict[str, Callable[[DurationHistogram], Policy]] = {
+    "tao": Tao,
+    "round-robin": lambda _: RoundRobin(),
+    "sticky-least-loaded": lambda _: StickyLeastLoaded(),
+}
+POLICIES: tuple[str, ...] = tuple(_MAKERS)
+"""Names that `Engine(policy=...)` takes."""
+
+
+class Engine:
+    """Decides who runs now, where, and who waits."""
+
+    def __init__(self, parameters: Parameters, policy: str = "tao") -> None:
+        """Start with no backends and no sessions.
+
+        Args:
+            parameters: constants of the decision.
+            policy: one of `POLICIES`.
+
+        Raises:
+            ValueError: unknown policy.
+        """
+        if policy not in _MAKERS:
+            raise ValueError(f"unknown policy {policy!r}; choose one of {', '.join(POLICIES)}")
+        self.state = State(parameters)
+        self.idle_times = DurationHistogram(parameters.idle_s_prior)
+        self.policy = _MAKERS[policy](self.idle_times)
+        self._started_s: float | None = None
+        self._now_s = float("-inf")
+        self._next_tick_s = float("-inf")
+        self._changed = False
+        """A held turn may fit now that did not before."""
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            TurnRequested: self._turn_requested,
+            PollStarted: self._poll_started,
+            PollEnded: self._poll_ended,
+            TurnAbandoned: self._turn_abandoned,
+            LeaseRenewed: self._lease_renewed,
+            LeaseReleased: self._lease_released,
+            SessionEnded: self._session_ended,
+            SessionStarted: self._informs(telemetry.session_started),
+            SessionWaiting: self._informs(telemetry.session_waiting),
+            SessionDeadlineSet: self._informs(telemetry.session_deadline),
+            SessionHeartbeat: self._informs(telemetry.heartbeat),
+            ToolStarted: self._informs(telemetry.tool_started),
+            ToolProgressed: self._informs(telemetry.tool_progressed),
+            ToolEnded: self._informs(telemetry.tool_ended),
+            BackendAdded: self._changes_fleet(fleet.added),
+            BackendDrained: self._changes_fleet(fleet.drained),
+            BackendSampled: self._changes_fleet(fleet.sampled),
+            BackendUnreachable: self._changes_fleet(fleet.unreachable),
+        }
+        self._effects: list[Effect] = []
+
+    def step(self, now_s: float, events: Sequence[Event]) -> tuple[list[Effect], float | None]:
+        """Take in events dated `now_s` and decide.
+
+        Args:
+            now_s: monotonic seconds; an earlier time than the last step's counts as that one.
+            events: facts since the last step, in order.
+
+        Returns:
+            Orders to carry out, in order; and the latest time of the next step, `None` when nothing
+            is alive that time could end.
+        """
+        self._now_s = now_s = max(now_s, self._now_s)
+        if self._started_s is None:
+            self._started_s = now_s
+        self._effects = []
+        for event in events:
+            self._handlers[type(event)](event)
+        state = self.state
+        is_tick = now_s >= self._next_tick_s
+        if is_tick:
+            self._effects += expiry.sweep(state, now_s)
+            self._next_tick_s = now_s + state.parameters.tick_s
+            self._changed = True
+        if state.held and self._changed:
+            if is_tick:
+                self._release_seats()
+            for assignment in self.policy.admit(state, now_s):
+                self._grant(assignment)
+        self._changed = False
+        alive = bool(state.held or state.leases or state.sessions)
+        return self._effects, self._next_tick_s if alive else None
+
+    def observe(self, now_s: float) -> Observation:
+        """The whole picture at `now_s`, for people and metrics; O(sessions)."""
+        started_s = now_s if self._started_s is None else self._started_s
+        return observe(self.state, self.policy.name, now_s, started_s)
+
+    def check(self) -> None:
+        """Assert every invariant; O(everything), for tests and simulation."""
+        self.state.check()
+
+    # --- turns -----------------------------------------------------------------------------------
+
+    def _turn_requested(self, event: TurnRequested) -> None:
+        state, now_s = self.state, self._now_s
+        known = self._answer_again(event.request_id)
+        if known is not None:
+            self._effects.append(known)
+            return
+        taken = intake.take_in(state, event, now_s)
+        if isinstance(taken, Reject):
+            state.totals.rejected[taken.reason.value] += 1
+            self._effects.append(taken)
+            return
+        self._learn_idle_time(taken)
+        # Whoever is resident goes at once; others only where they overtake nobody.
+        assignment = self.policy.immediate(state, taken, now_s)
+        if assignment is not None:
+            self._grant(assignment)
+            return
+        first_held = not state.held
+        if not taken.session.lease_ids:
+            # It competes for room anew: what it held is free for whoever comes first.
+            ledger.leave_seat(state, taken.session)
+        ledger.hold(state, taken)
+        if first_held:
+            self._release_seats()
+        for assignment in self.policy.admit(state, now_s):
+            self._grant(assignment)
+        if event.request_id in state.held:
+            self._effects.append(intake.hold_notice(state, taken))
+
+    def _answer_again(self, request_id: str) -> Effect | None:
+        """The answer to a poll; `None` for a request that was never seen."""
+        state = self.state
+        turn = state.held.get(request_id)
+        if turn is not None:
+            return intake.hold_notice(state, turn)
+        lease_id = state.lease_by_request.get(request_id)
+        if lease_id is not None:
+            lease = state.leases[lease_id]
+            return self._grant_effect(lease, "repeated", 0.0, None)
+        if request_id in state.finished:
+            return Reject(
+                request_id=request_id,
+                reason=RejectReason.LEASE_EXPIRED,
+                message="this request had its lease already; a new turn needs a new request_id",
+            )
+        return None
+
+    def _learn_idle_time(self, turn: Turn) -> None:
+        session = turn.session
+        if session.idle_since_s is None or session.held_ids or session.lease_ids:
+            return
+        key = release.idle_key(self.state, session)
+        self.idle_times.add(key, self._now_s - session.idle_since_s)
+
+    def _grant(self, assignment: Assignment) -> None:
+        state, now_s, turn = self.state, self._now_s, assignment.turn
+        backend = assignment.backend
+        if assignment.keeps_budget:
+            intake.assert_budget(state, turn, backend)
+        hold_s = max(0.0, now_s - turn.arrived_s)
+        if assignment.is_planned:
+            state.totals.plans += 1
+        lease = ledger.grant(state, turn, backend, now_s)
+        if assignment.reason == "forced":
+            cold = max(0, lease.need_tokens - lease.predicted_tokens)
+            backend.next_forced_s = now_s + intake.prefill_s(state, backend, cold) / (
+                state.parameters.forced_share
+            )
+        state.totals.granted[assignment.reason] += 1
+        plan_id = state.totals.plans if assignment.is_planned else None
+        self._effects.append(self._grant_effect(lease, assignment.reason, hold_s, plan_id))
+
+    def _grant_effect(self, lease: Lease, reason: str, hold_s: float, plan_id: int | None) -> Grant:
+        return Grant(
+            request_id=lease.request_id,
+            lease_id=lease.lease_id,
+            backend_id=lease.backend_id,
+            base_url=self.state.backends[lease.backend_id].base_url,
+            start_within_s=self.state.parameters.start_within_s,
+            strength="hard" if lease.predicted_tokens else "soft",
+            receipt=Receipt(
+                policy=self.policy.name,
+                reason=reason,
+                hold_s=hold_s,
+                cache_credit_tokens=lease.predicted_tokens,
+                plan_id=plan_id,
+            ),
+        )
+
+    def _poll_started(self, event: PollStarted) -> None:
+        turn = self.state.held.get(event.request_id)
+        if turn is not None:
+            turn.poll_deadline_s = None
+
+    def _poll_ended(self, event: PollEnded) -> None:
+        turn = self.state.held.get(event.request_id)
+        if turn is not None:
+            turn.poll_deadline_s = self._now_s + self.state.parameters.poll_grace_s
+
+    def _turn_abandoned(self, event: TurnAbandoned) -> None:
+        state = self.state
+        turn = state.held.get(event.request_id)
+        if turn is not None:
+            state.totals.abandoned += 1
+            ledger.drop_held(state, turn)
+            self._changed = True
+            return
+        lease_id = state.lease_by_request.get(event.request_id)
+        if lease_id is not None and not state.leases[lease_id].started:
+            self._lease_released(LeaseReleased(lease_id=lease_id, outcome=TurnOutcome.CANCELLED))
+
+    # --- leases ----------------------------------------------------------------------------------
+
+    def _lease_renewed(self, event: LeaseRenewed) -> None:
+        lease = self.state.leases.get(event.lease_id)
+        if lease is not None:
+            ledger.start(self.state, lease, self._now_s)
+
+    def _lease_released(self, event: LeaseReleased) -> None:
+        lease = self.state.leases.get(event.lease_id)
+        if lease is not None:
+            ledger.finish(self.state, lease, event, self._now_s)
+            self._changed = True
+
+    # --- sessions and backends -------------------------------------------------------------------
+
+    def _session_ended(self, event: SessionEnded) -> None:
+        state = self.state
+        for session in state.of_id(event.session_id):
+            if event.agent and session.key.agent != event.agent:
+                continue
+            for request_id in list(session.held_ids):
+                ledger.drop_held(state, state.held[request_id])
+                state.totals.rejected[RejectReason.SESSION_ENDED.value] += 1
+                self._effects.append(
+                    Reject(
+                        request_id=request_id,
+                        reason=RejectReason.SESSION_ENDED,
+                        message=f"session {event.session_id} has ended",
+                    )
+                )
+            ledger.end_session(state, session)
+        self._changed = True
+
+    def _release_seats(self) -> None:
+        for session in self.policy.releases(self.state, self._now_s):
+            ledger.release_seat(self.state, session)
+
+    def _informs(self, apply: Callable[[State, Any, float], None]) -> Callable[[Any], None]:
+        return lambda event: apply(self.state, event, self._now_s)
+
+    def _changes_fleet(
+        self, apply: Callable[[State, Any, float], list[Effect]]
+    ) -> Callable[[Any], None]:
+        def handle(event: Any) -> None:
+            self._effects += apply(self.state, event, self._now_s)
+            self._changed = True
+
+        return handle

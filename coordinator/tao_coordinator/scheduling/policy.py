@@ -1,0 +1,45 @@
+"""What a policy is: three questions that the engine asks, answered without changing anything.
+
+1. `immediate`: may this turn, which just arrived, go at once? Asked for every turn: keep it cheap.
+2. `releases`: which idle seats may be promised again? Asked while turns are held, once per tick.
+3. `admit`: which held turns go now, and where? Asked while turns are held and something changed.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from tao_coordinator.core.model import Backend, Session, Turn
+from tao_coordinator.core.state import State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """One turn to one backend, and why."""
+
+    turn: Turn
+    backend: Backend
+    reason: str
+    """`resident`, `parallel` (bypass); `planned`, `alone` (within the budget); `forced`; or the
+    rule of a baseline policy."""
+    is_planned: bool = False
+    """True: came out of a joint placement plan, which gets a number."""
+    keeps_budget: bool = False
+    """True: the policy claims that the backend's budget is kept; the engine asserts it."""
+
+
+class Policy(Protocol):
+    """A way to decide; stateless beyond its parameters."""
+
+    name: str
+
+    def immediate(self, state: State, turn: Turn, now_s: float) -> Assignment | None:
+        """Assignment for a turn that just arrived, or `None`: hold it."""
+        ...
+
+    def releases(self, state: State, now_s: float) -> list[Session]:
+        """Sessions whose idle seat may be promised again."""
+        ...
+
+    def admit(self, state: State, now_s: float) -> list[Assignment]:
+        """Held turns that go now, in the order in which they are to be granted."""
+        ...

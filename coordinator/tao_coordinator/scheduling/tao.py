@@ -1,0 +1,274 @@
+"""The default policy: resident bypass, joint placement of held sessions, bounded waiting.
+
+1. *Bypass*. A session whose cache is still where its seat is goes at once, whatever the budget
+   says, as long as the pool holds it beside the calls in flight. Parallel calls of one session
+   share its seat.
+2. *Stage 1*. Held started sessions compete jointly (`cohen_katz_raz`) for what the budgets leave;
+   overdue ones lead the objective. While an overdue one stays unplaced, nobody else is admitted.
+3. *Bounds*. An overdue session that found no place may be forced in, at most a share phi of a
+   backend's time; past the hard bound it is forced in regardless.
+4. *Stage 2*. New sessions in arrival order (tenants take turns, priority inside a tenant), each to
+   the backend with the most room, stopping at the first that does not fit.
+
+A seat weighs its tokens plus a reserve for growth; a new session also has to leave room for a share
+nu of the released seats, which may come back. Source: DESIGN section 7.4 and the policy study,
+section 5.
+"""
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tao_coordinator.core.model import Backend, Session, Turn
+from tao_coordinator.core.state import State
+from tao_coordinator.prediction.duration_histogram import DurationHistogram
+from tao_coordinator.scheduling import cohen_katz_raz, release
+from tao_coordinator.scheduling.policy import Assignment
+from tao_coordinator.scheduling.problem import PlacementProblem, pack
+
+UNLIMITED_TOKENS = 1 << 40
+"""Room of a backend whose capacity nobody knows: it is warned about, and holds nobody."""
+COMPETING_MAX = 256
+"""Held started turns that enter one placement problem; the rest waits for the next."""
+
+
+@dataclass(slots=True)
+class Room:
+    """What is left on the eligible backends while one decision is put together."""
+
+    state: State
+    left: dict[str, int] = field(default_factory=dict[str, int])
+    used: set[str] = field(default_factory=set[str])
+
+    def __post_init__(self) -> None:
+        """Read the budgets once."""
+        for backend in self.state.backends.values():
+            budget = self.state.budget_tokens(backend)
+            committed = self.state.committed_tokens(backend)
+            self.left[backend.backend_id] = (
+                UNLIMITED_TOKENS if budget is None else budget - committed
+            )
+
+    def take(self, backend: Backend, tokens: int) -> None:
+        """Count an assignment."""
+        self.left[backend.backend_id] -= tokens
+        self.used.add(backend.backend_id)
+
+
+class Tao:
+    """Joint placement with resident bypass and bounded waiting."""
+
+    name = "tao"
+
+    def __init__(self, idle_times: DurationHistogram) -> None:
+        """Decide on the idle times that the engine collects in `idle_times`."""
+        self._idle_times = idle_times
+
+    def immediate(self, state: State, turn: Turn, now_s: float) -> Assignment | None:
+        """Bypass for residents; everybody else queues, if only for this one step."""
+        session = turn.session
+        if session.seat is not None:
+            backend = state.backends[session.seat.backend_id]
+            if backend.usable and backend.serves(session.key.model):
+                reason = self._bypass_reason(state, turn, backend)
+                if reason is not None:
+                    return Assignment(turn=turn, backend=backend, reason=reason)
+        return None
+
+    def releases(self, state: State, now_s: float) -> list[Session]:
+        """Idle seats whose price is too high."""
+        return release.seats_not_worth_keeping(state, self._idle_times, now_s)
+
+    def admit(self, state: State, now_s: float) -> list[Assignment]:
+        """Stage 1, bounds, stage 2."""
+        room = Room(state)
+        turns = sorted(state.held.values(), key=lambda turn: turn.arrived_s)
+        started = [turn for turn in turns if turn.session.is_started]
+        placed = self._place_started(state, started, room, now_s)
+        done = {assignment.turn.request_id for assignment in placed}
+        unplaced = [turn for turn in started if turn.request_id not in done]
+        overdue = [turn for turn in unplaced if is_overdue(state, turn, now_s)]
+        forced = self._force(state, overdue, room, now_s)
+        still_overdue = len(overdue) > len(forced)
+        num_stuck = len(unplaced) - len(forced)
+        if still_overdue or num_stuck >= state.parameters.overtake_limit:
+            return placed + forced
+        new = [turn for turn in turns if not turn.session.is_started]
+        return placed + forced + self._admit_new(state, new, room)
+
+    # --- bypass ----------------------------------------------------------------------------------
+
+    @staticmethod
+    def _bypass_reason(state: State, turn: Turn, backend: Backend) -> str | None:
+        session = turn.session
+        pool = state.pool_tokens(backend)
+        need = state.need_tokens(turn, backend)
+        running = bool(session.lease_ids)
+        own = backend.cache.resident_tokens(session.key) if running else 0
+        if pool is not None and backend.cache.in_flight_tokens + max(0, need - own) > pool:
+            return None
+        if running:
+            return "parallel"
+        return "resident" if state.is_resident(session, backend) else None
+
+    # --- stage 1 ---------------------------------------------------------------------------------
+
+    def _place_started(
+        self, state: State, started: list[Turn], room: Room, now_s: float
+    ) -> list[Assignment]:
+        if not started:
+            return []
+        # Overdue ones first, so that the limit on the problem's size never hides them.
+        late = {t.request_id for t in started if is_overdue(state, t, now_s)}
+        competing = sorted(started, key=lambda t: t.request_id not in late)[:COMPETING_MAX]
+        backends = [b for b in state.backends.values() if b.usable]
+        if not backends:
+            return []
+        problem = _problem(state, competing, backends, room, late)
+        placement = cohen_katz_raz.one_pass(problem, pack(problem))
+        indices: list[int] = placement.backend_of.tolist()
+        chosen = [(turn, backends[b]) for turn, b in zip(competing, indices, strict=True) if b >= 0]
+        placed_ids = {turn.request_id for turn, _ in chosen}
+        if late - placed_ids:
+            # Nobody overtakes an overdue session: what frees up is for it.
+            chosen = [(turn, b) for turn, b in chosen if turn.request_id in late]
+        assignments = [self._planned(state, turn, backend, room) for turn, backend in chosen]
+        return assignments + self._place_alone(state, competing, placed_ids, room)
+
+    @staticmethod
+    def _planned(state: State, turn: Turn, backend: Backend, room: Room) -> Assignment:
+        room.take(backend, state.need_tokens(turn, backend) + state.growth_tokens())
+        return Assignment(
+            turn=turn, backend=backend, reason="planned", is_planned=True, keeps_budget=True
+        )
+
+    @staticmethod
+    def _place_alone(
+        state: State, turns: list[Turn], placed_ids: set[str], room: Room
+    ) -> list[Assignment]:
+        """A session that no budget can ever hold gets an empty backend to itself."""
+        found: list[Assignment] = []
+        for turn in turns:
+            if turn.request_id in placed_ids or not is_oversize(state, turn):
+                continue
+            for backend in state.eligible(turn.session):
+                if backend.is_empty and backend.backend_id not in room.used:
+                    room.take(backend, state.need_tokens(turn, backend))
+                    found.append(Assignment(turn=turn, backend=backend, reason="alone"))
+                    break
+        return found
+
+    # --- bounds ----------------------------------------------------------------------------------
+
+    @staticmethod
+    def _force(state: State, overdue: list[Turn], room: Room, now_s: float) -> list[Assignment]:
+        found: list[Assignment] = []
+        taken: set[str] = set()
+        for turn in overdue:
+            eligible = state.eligible(turn.session)
+            if not eligible:
+                continue
+            backend = _home_or_emptiest(state, turn, eligible, room)
+            past_hard = now_s - turn.arrived_s >= state.parameters.hold_hard_s
+            if not past_hard:
+                pool = state.pool_tokens(backend)
+                need = state.need_tokens(turn, backend)
+                crowded = pool is not None and backend.cache.in_flight_tokens + need > pool
+                if crowded or now_s < backend.next_forced_s or backend.backend_id in taken:
+                    continue
+                taken.add(backend.backend_id)
+            room.take(backend, state.need_tokens(turn, backend) + state.growth_tokens())
+            found.append(Assignment(turn=turn, backend=backend, reason="forced"))
+        return found
+
+    # --- stage 2 ---------------------------------------------------------------------------------
+
+    def _admit_new(self, state: State, new: list[Turn], room: Room) -> list[Assignment]:
+        queues: defaultdict[str, list[Turn]] = defaultdict(list)
+        for turn in sorted(new, key=lambda t: (-t.session.priority, t.arrived_s), reverse=True):
+            queues[turn.session.tenant].append(turn)  # the next one is last: cheap to pop
+        active = _active_roots(state, queues) if len(queues) > 1 else Counter[str]()
+        found: list[Assignment] = []
+        while queues:
+            tenant = min(queues, key=lambda name: (active[name], queues[name][-1].arrived_s))
+            turn = queues[tenant][-1]
+            assignment = self._place_new(state, turn, room)
+            if assignment is None:
+                break
+            found.append(assignment)
+            active[tenant] += 1
+            queues[tenant].pop()
+            if not queues[tenant]:
+                del queues[tenant]
+        return found
+
+    @staticmethod
+    def _place_new(state: State, turn: Turn, room: Room) -> Assignment | None:
+        growth = state.growth_tokens()
+        weight = state.parameters.released_weight
+        best: tuple[int, Backend] | None = None
+        for backend in state.eligible(turn.session):
+            coming_back = int(weight * state.released_tokens(backend))
+            left = room.left[backend.backend_id]
+            if state.need_tokens(turn, backend) + growth + coming_back > left:
+                continue
+            if best is None or left > best[0]:
+                best = (left, backend)
+        if best is not None:
+            room.take(best[1], state.need_tokens(turn, best[1]) + growth)
+            return Assignment(turn=turn, backend=best[1], reason="planned", keeps_budget=True)
+        alone = Tao._place_alone(state, [turn], set(), room)
+        return alone[0] if alone else None
+
+
+def is_overdue(state: State, turn: Turn, now_s: float) -> bool:
+    """A started session held longer than the soft bound."""
+    return turn.session.is_started and now_s - turn.arrived_s >= state.parameters.hold_soft_s
+
+
+def is_oversize(state: State, turn: Turn) -> bool:
+    """No eligible backend's budget can ever hold this turn and its growth, though a pool can."""
+    growth = state.growth_tokens()
+    for backend in state.eligible(turn.session):
+        budget = state.budget_tokens(backend)
+        if budget is None or state.need_tokens(turn, backend) + growth <= budget:
+            return False
+    return True
+
+
+def _problem(
+    state: State, turns: list[Turn], backends: list[Backend], room: Room, late: set[str]
+) -> PlacementProblem:
+    growth = state.growth_tokens()
+    bucket = state.parameters.credit_bucket_tokens
+    weights = [[state.need_tokens(t, b) + growth for b in backends] for t in turns]
+    credits = [[state.resident_tokens(t.session, b) // bucket for b in backends] for t in turns]
+    eligible = [[b.serves(t.session.key.model) for b in backends] for t in turns]
+    return PlacementProblem(
+        weights=np.array(weights, np.int64),
+        budgets=np.array([max(0, room.left[b.backend_id]) for b in backends], np.int64),
+        classes=np.array([t.request_id in late for t in turns], np.int64),
+        credits=np.array(credits, np.int64),
+        ready=np.ones(len(turns), np.int64),  # a held turn is here: its session is ready
+        tokens=np.array([t.input_tokens for t in turns], np.int64),
+        eligible=np.array(eligible, bool),
+    )
+
+
+def _home_or_emptiest(state: State, turn: Turn, eligible: list[Backend], room: Room) -> Backend:
+    for backend in eligible:
+        if backend.backend_id == turn.session.last_backend_id and state.is_resident(
+            turn.session, backend
+        ):
+            return backend
+    return max(eligible, key=lambda b: room.left[b.backend_id])
+
+
+def _active_roots(state: State, tenants: defaultdict[str, list[Turn]]) -> Counter[str]:
+    roots = {
+        (s.tenant, s.root_id)
+        for s in state.sessions.values()
+        if s.tenant in tenants and s.seat is not None and not s.seat.released
+    }
+    return Counter(tenant for tenant, _ in roots)
