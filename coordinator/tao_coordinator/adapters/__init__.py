@@ -1,0 +1,1 @@
+"""One foreign protocol per module: bytes of others in, core events out. No sockets, no clock."""

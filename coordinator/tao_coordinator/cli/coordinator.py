@@ -1,0 +1,208 @@
+"""`tao coordinator`: serve the scheduler.
+
+Flags win over `TAO_*` variables, which win over the defaults.
+"""
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from urllib.parse import urlsplit
+
+from tao_client.semconv import DEFAULT_PORT
+from tao_coordinator.config import LOG_LEVELS, BackendConfig, CoordinatorConfig
+from tao_coordinator.errors import ConfigurationError
+
+
+def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command."""
+    parser = subparsers.add_parser(
+        "coordinator",
+        help="serve the scheduler",
+        description="Serve the scheduler in front of one or more engines.",
+        epilog=(
+            "Every flag can be given as a variable instead: TAO_BACKENDS (separated by commas or"
+            " blanks), TAO_HOST, TAO_PORT, TAO_POLICY, TAO_CAPACITY, TAO_CAPACITY_SCALE,"
+            " TAO_API_KEY, TAO_TIME_SCALE, TAO_LOG_LEVEL. Flags win."
+        ),
+    )
+    parser.add_argument(
+        "--backend",
+        action="append",
+        metavar="[ID=]URL",
+        help="an engine's API root, with or without /v1; repeatable; ID defaults to host:port",
+    )
+    parser.add_argument("--host", help="address to listen on (default 127.0.0.1)")
+    parser.add_argument(
+        "--port", help=f"port to listen on, 0 for a free one (default {DEFAULT_PORT})"
+    )
+    parser.add_argument("--policy", metavar="NAME", help="scheduling policy (default tao)")
+    parser.add_argument(
+        "--capacity",
+        action="append",
+        metavar="[ID=]TOKENS",
+        help="KV pool of a backend (or of all) where the engine does not report it; repeatable",
+    )
+    parser.add_argument(
+        "--capacity-scale",
+        action="append",
+        metavar="[ID=]FACTOR",
+        help="factor on the capacity of a backend (or of all); repeatable",
+    )
+    parser.add_argument("--api-key", metavar="KEY", help="require this key from every client")
+    parser.add_argument(
+        "--time-scale",
+        metavar="FACTOR",
+        help="only for simulated engines that run FACTOR times faster than real ones: the"
+        " scheduler's own times (bounds of a hold, grace, ticks) are divided by it",
+    )
+    parser.add_argument("--log-level", metavar="LEVEL", help=f"one of {', '.join(LOG_LEVELS)}")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until a signal comes; returns the exit status."""
+    config = config_from(arguments, os.environ)
+    from tao_coordinator.core.parameters import Parameters
+    from tao_coordinator.engine import Engine
+    from tao_coordinator.service.server import serve
+
+    _set_up_logging(config.log_level)
+    parameters = Parameters()
+    if config.time_scale != 1.0:
+        parameters = parameters.scaled(config.time_scale)
+    engine = Engine(parameters, config.policy)
+
+    def announce(url: str) -> None:
+        print(
+            f"coordinator listening on {url} policy={config.policy}"
+            f" backends={len(config.backends)}",
+            flush=True,
+        )
+
+    return serve(config, engine, parameters, announce)
+
+
+def config_from(arguments: argparse.Namespace, environment: Mapping[str, str]) -> CoordinatorConfig:
+    """Put flags, variables and defaults together.
+
+    Raises:
+        ConfigurationError: Something is missing or makes no sense; the message names the flag.
+    """
+    backends = _backends(arguments.backend or _words(environment, "TAO_BACKENDS"))
+    known = frozenset(backends)
+    capacities = _per_backend(
+        "--capacity", arguments.capacity or _words(environment, "TAO_CAPACITY"), known
+    )
+    scales = _per_backend(
+        "--capacity-scale",
+        arguments.capacity_scale or _words(environment, "TAO_CAPACITY_SCALE"),
+        known,
+    )
+
+    def setting(flag: str, default: str) -> str:
+        given: str | None = getattr(arguments, flag)
+        return given if given is not None else environment.get(f"TAO_{flag.upper()}") or default
+
+    return CoordinatorConfig(
+        backends=tuple(
+            BackendConfig(
+                backend_id=backend_id,
+                base_url=url,
+                capacity_tokens=_tokens(capacities.get(backend_id)),
+                capacity_scale=_number("--capacity-scale", scales.get(backend_id, "1")),
+            )
+            for backend_id, url in backends.items()
+        ),
+        host=setting("host", "127.0.0.1"),
+        port=_integer("--port", setting("port", str(DEFAULT_PORT))),
+        policy=setting("policy", "tao"),
+        api_key=setting("api_key", "") or None,
+        time_scale=_number("--time-scale", setting("time_scale", "1")),
+        log_level=setting("log_level", "info").lower(),
+    )
+
+
+def _words(environment: Mapping[str, str], name: str) -> list[str]:
+    return environment.get(name, "").replace(",", " ").split()
+
+
+def _backends(texts: Sequence[str]) -> dict[str, str]:
+    """`[ID=]URL` as URL by id."""
+    backends: dict[str, str] = {}
+    for text in texts:
+        head, separator, tail = text.partition("=")
+        if separator and "://" not in head:
+            backend_id, url = head, _api_root(tail)
+        else:
+            url = _api_root(text)
+            backend_id = _host_and_port(url)
+        if backend_id in backends:
+            raise ConfigurationError(
+                f"two backends are called {backend_id!r}: name them with --backend ID=URL"
+            )
+        backends[backend_id] = url
+    return backends
+
+
+def _api_root(url: str) -> str:
+    return url.rstrip("/").removesuffix("/v1").rstrip("/")
+
+
+def _host_and_port(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+    except ValueError as error:
+        raise ConfigurationError(f"--backend {url!r}: {error}") from error
+    if not parts.hostname:
+        raise ConfigurationError(f"--backend {url!r} is no http(s) URL with a host")
+    return f"{parts.hostname}:{port}"
+
+
+def _per_backend(flag: str, texts: Sequence[str], known: frozenset[str]) -> dict[str, str]:
+    """`[ID=]VALUE` as value by id; a value without id is for every backend not named itself."""
+    common: str | None = None
+    values: dict[str, str] = {}
+    for text in texts:
+        backend_id, separator, value = text.rpartition("=")
+        if not separator:
+            common = text
+        elif backend_id not in known:
+            raise ConfigurationError(
+                f"{flag} {text}: no backend is called {backend_id!r};"
+                f" there are {', '.join(sorted(known)) or 'none'}"
+            )
+        else:
+            values[backend_id] = value
+    return {**dict.fromkeys(known, common), **values} if common is not None else values
+
+
+def _tokens(text: str | None) -> int | None:
+    return None if text is None else _integer("--capacity", text)
+
+
+def _integer(flag: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ConfigurationError(f"{flag} must be a whole number, got {text!r}") from None
+
+
+def _number(flag: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ConfigurationError(f"{flag} must be a number, got {text!r}") from None
+
+
+def _set_up_logging(level: str) -> None:
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=level.upper(),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    # One line for every poll of every backend would drown the rest.
+    for name in ("httpx2", "httpcore2", "uvicorn"):
+        logging.getLogger(name).setLevel(logging.WARNING)

@@ -1,0 +1,74 @@
+"""Reading request bodies: bounded in size and in time."""
+
+import asyncio
+from typing import Final
+
+from starlette.requests import ClientDisconnect, Request
+
+from tao_coordinator.errors import RequestError
+
+BODY_BYTES_MAX: Final = 1024 * 1024
+"""Of the JSON endpoints."""
+BODY_S_MAX: Final = 10.0
+"""A peer that takes longer to send its body is cut off."""
+
+
+async def read_body(request: Request, limit_bytes: int) -> bytes:
+    """The whole body.
+
+    Raises:
+        RequestError: 413 beyond `limit_bytes`, 408 when it does not arrive in time.
+        ClientDisconnect: The peer went away before it was complete.
+    """
+    declared = request.headers.get("content-length", "")
+    if declared.isdigit() and int(declared) > limit_bytes:
+        raise _too_large(limit_bytes)
+    try:
+        async with asyncio.timeout(BODY_S_MAX):
+            return await _receive_all(request, limit_bytes)
+    except TimeoutError:
+        message = f"the body did not arrive within {BODY_S_MAX:g} s"
+        raise RequestError(408, "request_timeout", message) from None
+
+
+async def read_json_body(request: Request) -> bytes:
+    """The body of a JSON endpoint.
+
+    Another content type is refused: a browser can send those across sites without asking first.
+
+    Raises:
+        RequestError: 413, 408, or 415 for a content type that is not JSON.
+        ClientDisconnect: The peer went away before it was complete.
+    """
+    content_type = request.headers.get("content-type", "")
+    media_type = content_type.partition(";")[0].strip().lower()
+    if media_type not in ("", "application/json"):
+        raise RequestError(415, "unsupported_media_type", "content type must be application/json")
+    return await read_body(request, BODY_BYTES_MAX)
+
+
+async def wait_for_disconnect(request: Request) -> None:
+    """Return once the peer is gone. Only after the body was read."""
+    while True:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            return
+
+
+async def _receive_all(request: Request, limit_bytes: int) -> bytes:
+    body = b""
+    while True:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        chunk: bytes = message.get("body", b"")
+        if len(body) + len(chunk) > limit_bytes:
+            raise _too_large(limit_bytes)
+        # Almost every body is one chunk, which is then not copied.
+        body = body + chunk if body else chunk
+        if not message.get("more_body", False):
+            return body
+
+
+def _too_large(limit_bytes: int) -> RequestError:
+    return RequestError(413, "body_too_large", f"body is larger than {limit_bytes} bytes")

@@ -1,0 +1,90 @@
+"""Bodies and errors of the wire: one place that turns values into HTTP responses."""
+
+import math
+
+import orjson
+from starlette.responses import Response
+
+from tao_client import semconv
+from tao_coordinator.core.effects import Grant, Hold, Reject, RejectReason
+from tao_coordinator.errors import RequestError
+
+STATUS_OF_REJECT = {
+    RejectReason.MODEL_NOT_SERVED: 404,
+    RejectReason.TOO_LARGE: 413,
+    RejectReason.QUEUE_FULL: 429,
+    RejectReason.WAITED_TOO_LONG: 429,
+    RejectReason.NO_HEALTHY_BACKEND: 503,
+    RejectReason.SESSION_ENDED: 409,
+    RejectReason.LEASE_EXPIRED: 409,
+}
+
+
+def json_response(value: object, status: int = 200) -> Response:
+    """Any value that orjson takes, dataclasses included."""
+    return Response(orjson.dumps(value), status, media_type="application/json")
+
+
+def no_content() -> Response:
+    """204."""
+    return Response(status_code=204)
+
+
+def error_response(error: RequestError) -> Response:
+    """The one error shape."""
+    body: dict[str, object] = {"type": error.type, "message": error.message}
+    response_headers: dict[str, str] = {}
+    if error.retry_after_s is not None:
+        body["retry_after_s"] = error.retry_after_s
+        response_headers["retry-after"] = str(math.ceil(error.retry_after_s))
+    if error.status == 401:
+        response_headers["www-authenticate"] = "Bearer"
+    return Response(
+        orjson.dumps({"error": body}),
+        error.status,
+        headers=response_headers,
+        media_type="application/json",
+    )
+
+
+def grant_response(grant: Grant, session_id: str) -> Response:
+    """200: the lease, where to go, and why."""
+    receipt = grant.receipt
+    return json_response(
+        {
+            "lease_id": grant.lease_id,
+            "start_within_s": grant.start_within_s,
+            "affinity": {
+                "backend_id": grant.backend_id,
+                "base_url": grant.base_url,
+                "headers": {semconv.HEADER_SESSION: session_id},
+                "strength": grant.strength,
+            },
+            "receipt": {
+                "policy": receipt.policy,
+                "reason": receipt.reason,
+                "hold_s": receipt.hold_s,
+                "cache_credit_tokens": receipt.cache_credit_tokens,
+                "plan_id": receipt.plan_id,
+            },
+        }
+    )
+
+
+def hold_response(hold: Hold) -> Response:
+    """202: still held, ask again at once."""
+    return json_response(
+        {
+            "queue_position": hold.queue_position,
+            "estimated_wait_s": hold.estimated_wait_s,
+            "retry_after_s": 0,
+        },
+        202,
+    )
+
+
+def reject_error(reject: Reject) -> RequestError:
+    """The engine's refusal as an error of the wire."""
+    return RequestError(
+        STATUS_OF_REJECT[reject.reason], reject.reason.value, reject.message, reject.retry_after_s
+    )

@@ -1,0 +1,259 @@
+"""The engine's host: one clock, one timer, the table of waiting callers.
+
+Everything runs on one event loop and `Engine.step` never awaits, so no lock is needed: each request
+handler dispatches its events, the effects come back in the same call, and callers that wait for a
+held turn sleep on a future that a later dispatch resolves.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+from tao_coordinator.core.effects import Effect, Grant, Hold, Reject, Warn
+from tao_coordinator.core.events import (
+    Event,
+    LeaseReleased,
+    LeaseRenewed,
+    PollEnded,
+    PollStarted,
+    TurnAbandoned,
+    TurnRequested,
+)
+from tao_coordinator.core.observation import Observation
+from tao_coordinator.core.parameters import Parameters
+from tao_coordinator.errors import EngineError
+from tao_coordinator.service.lease_table import LeaseTable
+from tao_coordinator.service.metrics import ServiceMetrics
+from tao_coordinator.service.operator_log import OperatorLog
+
+_log = logging.getLogger(__name__)
+
+TIMER_S_MIN = 0.001
+"""The timer never fires sooner: an engine that asks to be woken in the past must not spin."""
+FAILED_STEP_RETRY_S = 1.0
+"""After a step that raised, the engine is called again this much later."""
+
+
+class DecisionEngine(Protocol):
+    """What the runtime needs of `tao_coordinator.engine.Engine`."""
+
+    def step(self, now_s: float, events: Sequence[Event]) -> tuple[list[Effect], float | None]:
+        """Take in events; return orders and the next wake-up on the same clock."""
+        ...
+
+    def observe(self, now_s: float) -> Observation:
+        """Show the whole state."""
+        ...
+
+
+class HoldEnd(Enum):
+    """Why a poll of a held turn ended without grant or rejection."""
+
+    STILL_HELD = "still_held"
+    DISCONNECTED = "disconnected"
+    ABANDONED = "abandoned"
+    """Another request took the turn back (DELETE)."""
+    SHUTTING_DOWN = "shutting_down"
+
+
+@dataclass(slots=True)
+class _Waiter:
+    """The connections that wait for one held turn; usually one, two while a client reconnects."""
+
+    answer: asyncio.Future[Grant | Reject | HoldEnd] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+    num_polls: int = 0
+
+
+class Runtime:
+    """Feeds the engine and carries out its orders. Every method runs on the event loop's thread."""
+
+    def __init__(
+        self,
+        engine: DecisionEngine,
+        parameters: Parameters,
+        metrics: ServiceMetrics,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._metrics = metrics
+        self._leases = LeaseTable(parameters)
+        self._operator_log = OperatorLog()
+        self._waiters: dict[str, _Waiter] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at_s: float | None = None
+        self._is_closing = False
+
+    @property
+    def is_closing(self) -> bool:
+        """True once the shutdown began: no turn is accepted any more."""
+        return self._is_closing
+
+    @property
+    def num_polls(self) -> int:
+        """Connections that wait for a held turn right now."""
+        return sum(waiter.num_polls for waiter in self._waiters.values())
+
+    def dispatch(self, events: Sequence[Event]) -> list[Effect]:
+        """Give `events` to the engine and carry out what it orders.
+
+        Returns:
+            The effects, for a caller that looks for its own answer among them.
+
+        Raises:
+            EngineError: The step failed; logged, and the timer stays armed.
+        """
+        now_s = self._clock()
+        try:
+            effects, wake_up_s = self._engine.step(now_s, events)
+        except Exception as error:
+            # The one boundary around the engine: a bug in a decision must cost this request only,
+            # never the timer that every held turn depends on.
+            _log.exception("engine step with %d events failed", len(events))
+            self._metrics.engine_errors.inc()
+            self._arm(now_s, now_s + FAILED_STEP_RETRY_S)
+            raise EngineError("the decision engine failed; see the coordinator's log") from error
+        self._metrics.step_s.observe(self._clock() - now_s)
+        for effect in effects:
+            self._carry_out(effect, now_s)
+        self._arm(now_s, wake_up_s)
+        return effects
+
+    def observe(self) -> Observation:
+        """The engine's state now."""
+        return self._engine.observe(self._clock())
+
+    def request_turn(self, turn: TurnRequested) -> Grant | Hold | Reject:
+        """Ask for a lease, or ask again for the same one.
+
+        Raises:
+            EngineError: The step failed or gave no answer.
+        """
+        answer: Grant | Hold | Reject | None = None
+        for effect in self.dispatch((turn,)):
+            if not isinstance(effect, Warn) and effect.request_id == turn.request_id:
+                answer = effect
+        if answer is None:
+            raise EngineError("the decision engine gave no answer to this turn")
+        return answer
+
+    async def hold(
+        self, request_id: str, wait_s: float, disconnected: asyncio.Future[None]
+    ) -> Grant | Reject | HoldEnd:
+        """Wait for a held turn on behalf of one connection.
+
+        Args:
+            request_id: A turn that the engine just answered with `Hold`.
+            wait_s: At most this long.
+            disconnected: Done once the caller's connection is gone.
+
+        Returns:
+            The engine's word or why there is none yet. With `DISCONNECTED` the turn has been taken
+            back, unless another connection still waits for it.
+        """
+        if self._is_closing:
+            return HoldEnd.SHUTTING_DOWN
+        waiter = self._waiters.setdefault(request_id, _Waiter())
+        waiter.num_polls += 1
+        is_abandoned = True
+        try:
+            self.dispatch((PollStarted(request_id=request_id),))
+            await asyncio.wait(
+                (waiter.answer, disconnected),
+                timeout=wait_s,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            if disconnected.done():
+                # Also when the grant came first: nobody is there to use it.
+                return HoldEnd.DISCONNECTED
+            is_abandoned = False
+            return waiter.answer.result() if waiter.answer.done() else HoldEnd.STILL_HELD
+        finally:
+            waiter.num_polls -= 1
+            if waiter.num_polls == 0 and self._waiters.get(request_id) is waiter:
+                del self._waiters[request_id]
+                if is_abandoned:
+                    # A failing step is logged; raised here it would replace a cancellation.
+                    with contextlib.suppress(EngineError):
+                        self.dispatch((TurnAbandoned(request_id=request_id),))
+
+    def end_poll(self, request_id: str) -> None:
+        """The caller was told to ask again, unless another of its connections still waits."""
+        if request_id not in self._waiters:
+            self.dispatch((PollEnded(request_id=request_id),))
+
+    def abandon(self, request_id: str) -> None:
+        """The caller no longer wants this turn. Idempotent."""
+        self.dispatch((TurnAbandoned(request_id=request_id),))
+        self._resolve(request_id, HoldEnd.ABANDONED)
+
+    def renew(self, lease_id: str) -> bool:
+        """The caller of a running turn is alive; false when no such lease is."""
+        if not self._leases.renew(lease_id, self._clock()):
+            return False
+        self.dispatch((LeaseRenewed(lease_id=lease_id),))
+        return True
+
+    def release(self, released: LeaseReleased) -> None:
+        """A turn is over. Idempotent."""
+        self._leases.remove(released.lease_id)
+        self.dispatch((released,))
+
+    def begin_shutdown(self) -> None:
+        """Answer every held turn at once and accept no further one. Idempotent."""
+        self._is_closing = True
+        for waiter in self._waiters.values():
+            if not waiter.answer.done():
+                waiter.answer.set_result(HoldEnd.SHUTTING_DOWN)
+
+    def close(self) -> None:
+        """Disarm the timer. The engine is not called any more by itself."""
+        self._is_closing = True
+        self._disarm()
+
+    def _carry_out(self, effect: Effect, now_s: float) -> None:
+        if isinstance(effect, Grant):
+            if self._leases.add(effect.lease_id, now_s):
+                self._metrics.observe_grant(effect)
+            self._resolve(effect.request_id, effect)
+        elif isinstance(effect, Reject):
+            self._resolve(effect.request_id, effect)
+        elif isinstance(effect, Warn):
+            self._operator_log.tell(effect)
+
+    def _resolve(self, request_id: str, answer: Grant | Reject | HoldEnd) -> None:
+        waiter = self._waiters.get(request_id)
+        if waiter is not None and not waiter.answer.done():
+            waiter.answer.set_result(answer)
+
+    def _arm(self, now_s: float, wake_up_s: float | None) -> None:
+        if self._is_closing:
+            return
+        if wake_up_s == self._timer_at_s and self._timer is not None:
+            return
+        self._disarm()
+        if wake_up_s is not None:
+            # A delay, not a date: the loop's own clock is another one.
+            delay_s = max(TIMER_S_MIN, wake_up_s - now_s)
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_timer)
+            self._timer_at_s = wake_up_s
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+        self._timer_at_s = None
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._timer_at_s = None
+        # A failing step is logged by dispatch, which also arms the timer again.
+        with contextlib.suppress(EngineError):
+            self.dispatch(())

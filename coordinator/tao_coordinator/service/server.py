@@ -1,0 +1,218 @@
+"""One coordinator process: socket, signals, start, shutdown.
+
+The first SIGTERM or SIGINT answers held turns with 503 and lets running answers finish; the second
+ends the process at once; and whatever hangs, a watchdog ends it within `EXIT_S_MAX`.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import resource
+import signal
+import socket
+import threading
+from collections.abc import Callable, Generator
+from types import FrameType
+from typing import Final
+
+import httpx2
+import uvicorn
+
+from tao_coordinator.config import CoordinatorConfig
+from tao_coordinator.core.events import BackendAdded
+from tao_coordinator.core.parameters import Parameters
+from tao_coordinator.errors import ConfigurationError
+from tao_coordinator.service.app import build_app
+from tao_coordinator.service.metrics import ServiceMetrics
+from tao_coordinator.service.poller import BackendPoller
+from tao_coordinator.service.runtime import DecisionEngine, Runtime
+
+_log = logging.getLogger(__name__)
+
+EXIT_S_MAX: Final = 9.0
+"""After the first signal the process is gone within this, whatever happens."""
+GRACE_S: Final = 7
+"""Answers under way may take this long after the first signal."""
+FIRST_POLLS_S_MAX: Final = 1.0
+"""Serving starts once every backend was asked, or after this."""
+KEEP_ALIVE_S: Final = 75
+"""Longer than clients keep idle connections, so that they close first and never race."""
+BACKLOG: Final = 2048
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket's address, taken before anything else starts.
+
+    Raises:
+        ConfigurationError: The address is taken, not allowed or not this machine's.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            # Listening now makes a second coordinator fail here and not later.
+            listener.listen(BACKLOG)
+        except OSError:
+            listener.close()
+            raise
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ConfigurationError(f"cannot listen on {host}:{port}: {reason}") from error
+    listener.setblocking(False)
+    return listener
+
+
+def serve(
+    config: CoordinatorConfig,
+    engine: DecisionEngine,
+    parameters: Parameters,
+    on_listening: Callable[[str], None],
+) -> int:
+    """Serve until a signal comes.
+
+    Args:
+        config: The process's configuration.
+        engine: The decision engine, without backends yet.
+        parameters: The constants that the engine was made with.
+        on_listening: Called with the URL once connections are accepted.
+
+    Returns:
+        The exit status: 0 after SIGTERM, 130 after SIGINT.
+
+    Raises:
+        ConfigurationError: The address cannot be listened on.
+    """
+    _raise_file_limit()
+    listener = bind(config.host, config.port)
+    with listener:
+        metrics = ServiceMetrics()
+        runtime = Runtime(engine, parameters, metrics)
+        server = _Server(
+            uvicorn.Config(
+                build_app(runtime, metrics, config.api_key),
+                http="httptools",
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                date_header=False,
+                timeout_keep_alive=KEEP_ALIVE_S,
+                timeout_graceful_shutdown=GRACE_S,
+                backlog=BACKLOG,
+            ),
+            runtime,
+            lambda: on_listening(_url(config.host, listener)),
+        )
+        with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
+            runner.run(_serve(config, runtime, server, listener))
+    return 130 if server.exit_signal == signal.SIGINT else 0
+
+
+async def _serve(
+    config: CoordinatorConfig, runtime: Runtime, server: "_Server", listener: socket.socket
+) -> None:
+    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=len(config.backends))
+    timeout = httpx2.Timeout(2.0)
+    async with httpx2.AsyncClient(limits=limits, timeout=timeout, trust_env=False) as client:
+        polls_due = len(config.backends)
+        polled = asyncio.Event()
+
+        def first_poll_done() -> None:
+            nonlocal polls_due
+            polls_due -= 1
+            if polls_due == 0:
+                polled.set()
+
+        runtime.dispatch(
+            [
+                BackendAdded(
+                    backend_id=backend.backend_id,
+                    base_url=backend.base_url,
+                    capacity_tokens=backend.capacity_tokens,
+                    capacity_scale=backend.capacity_scale,
+                )
+                for backend in config.backends
+            ]
+        )
+        async with asyncio.TaskGroup() as group:
+            pollers = [
+                group.create_task(
+                    BackendPoller(backend, client, runtime.dispatch).run(first_poll_done),
+                    name=f"poll {backend.backend_id}",
+                )
+                for backend in config.backends
+            ]
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(polled.wait(), FIRST_POLLS_S_MAX)
+            try:
+                await server.serve(sockets=[listener])
+            finally:
+                runtime.close()
+                for poller in pollers:
+                    poller.cancel()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn with this process's own signals and start message."""
+
+    def __init__(
+        self, config: uvicorn.Config, runtime: Runtime, on_listening: Callable[[], None]
+    ) -> None:
+        super().__init__(config)
+        self._runtime = runtime
+        self._on_listening = on_listening
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.exit_signal: int | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        await super().startup(sockets=sockets)
+        self._on_listening()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        # uvicorn's own version raises the signal again at the end, which turns a clean shutdown
+        # into death by signal.
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        previous = {
+            number: signal.signal(number, self.handle_exit)
+            for number in (signal.SIGTERM, signal.SIGINT)
+        }
+        try:
+            yield
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self.exit_signal is not None:
+            os._exit(128 + sig)
+        self.exit_signal = sig
+        self.should_exit = True
+        watchdog = threading.Timer(EXIT_S_MAX, os._exit, (1,))
+        watchdog.daemon = True
+        watchdog.start()
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._runtime.begin_shutdown)
+
+
+def _url(host: str, listener: socket.socket) -> str:
+    port = listener.getsockname()[1]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _raise_file_limit() -> None:
+    """Every held turn is an open connection; the usual soft limit is 1,024 files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 65_536 if hard == resource.RLIM_INFINITY else min(65_536, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
