@@ -1,0 +1,114 @@
+"""Settings of one connection, checked once at the door.
+
+Arguments win over the environment: `TAO_ENDPOINT`, `TAO_API_KEY`, `TAO_TOOL_KEYS`, and
+`OTEL_SDK_DISABLED`, the standard switch that turns telemetry (our events) off. `TAO_DISABLED`
+stands above all of them and is read at each `connect` and `wrap`.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from tao_client.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from tao_client._lease import HoldInfo
+
+ENDPOINT_VARIABLE = "TAO_ENDPOINT"
+API_KEY_VARIABLE = "TAO_API_KEY"
+DISABLED_VARIABLE = "TAO_DISABLED"
+TOOL_KEYS_VARIABLE = "TAO_TOOL_KEYS"
+OTEL_DISABLED_VARIABLE = "OTEL_SDK_DISABLED"
+
+_TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
+_FALSE_WORDS = frozenset({"0", "false", "no", "off"})
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Everything that a connection is made of."""
+
+    endpoint: str
+    """The coordinator's base URL, without a trailing slash."""
+    api_key: str | None = field(default=None, repr=False)
+    """Sent as a bearer token to the coordinator, never to a backend."""
+    on_hold: "Callable[[HoldInfo], object] | None" = None
+    """Called when a turn is first held and at each further poll."""
+    events: bool = True
+    """False sends no events; leases stay."""
+    tool_keys: bool = True
+    """False keeps command heads out of the events."""
+
+
+def resolve_config(
+    endpoint: str | None = None,
+    *,
+    api_key: str | None = None,
+    on_hold: "Callable[[HoldInfo], object] | None" = None,
+    events: bool | None = None,
+    tool_keys: bool | None = None,
+) -> Config:
+    """Settings from arguments, else the environment, else defaults.
+
+    Raises:
+        ConfigurationError: the endpoint is missing or no http(s) URL, or the key cannot be sent.
+    """
+    if events is None:
+        events = os.environ.get(OTEL_DISABLED_VARIABLE, "").strip().lower() != "true"
+    if tool_keys is None:
+        tool_keys = os.environ.get(TOOL_KEYS_VARIABLE, "").strip().lower() not in _FALSE_WORDS
+    return Config(
+        endpoint=_checked_endpoint(endpoint or os.environ.get(ENDPOINT_VARIABLE, "")),
+        api_key=_checked_key(api_key or os.environ.get(API_KEY_VARIABLE)),
+        on_hold=on_hold,
+        events=events,
+        tool_keys=tool_keys,
+    )
+
+
+def is_disabled() -> bool:
+    """Whether `TAO_DISABLED` switches the whole SDK off."""
+    return os.environ.get(DISABLED_VARIABLE, "").strip().lower() in _TRUE_WORDS
+
+
+def has_endpoint_variable() -> bool:
+    """Whether the environment names a coordinator to connect to at first use."""
+    return bool(os.environ.get(ENDPOINT_VARIABLE))
+
+
+def _checked_endpoint(endpoint: str) -> str:
+    example = 'for example "http://coordinator:8700"'
+    if not endpoint:
+        raise ConfigurationError(
+            f"no coordinator named: pass its URL to connect() or set {ENDPOINT_VARIABLE}, {example}"
+        )
+    try:
+        parts = urlsplit(endpoint.strip())
+        port_is_valid = parts.port is None or parts.port > 0
+    except ValueError:
+        raise ConfigurationError(
+            f"the endpoint {endpoint!r} is no URL: write scheme, host and port, {example}"
+        ) from None
+    if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_valid:
+        raise ConfigurationError(
+            f"the endpoint {endpoint!r} is no http(s) URL: write scheme, host and port, {example}"
+        )
+    if parts.query or parts.fragment or parts.username or parts.password:
+        raise ConfigurationError(
+            f"the endpoint for host {parts.hostname!r} carries a query, a fragment or credentials: "
+            f"give the plain URL, {example}, and the key as api_key"
+        )
+    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+
+
+def _checked_key(api_key: str | None) -> str | None:
+    if not api_key:
+        return None
+    if not (api_key.isascii() and api_key.isprintable()) or " " in api_key:
+        raise ConfigurationError(
+            f"the api_key (or {API_KEY_VARIABLE}) holds blanks or control characters, which no "
+            "header can carry: check for a stray line break"
+        )
+    return api_key

@@ -1,0 +1,246 @@
+"""The process-wide connection to the coordinator.
+
+`connect` with the values of the present connection does nothing, with others it replaces it.
+Everything else asks `active()` at each use, so that a session begun before `connect` is scheduled
+from the moment there is a connection. After fork the child makes its own connection with the same
+settings: threads, sockets and queues of the parent are left alone.
+"""
+
+import atexit
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+
+from tao_client import _config, _events
+from tao_client._breaker import Breaker
+from tao_client._channel import AsyncChannel, SyncChannel
+from tao_client._config import Config, resolve_config
+from tao_client._courier import Courier
+from tao_client._emission import Emitter, Sink
+from tao_client._events import Event
+from tao_client._lease import FlowHooks, HoldInfo, Refusal, TurnFlow, TurnRequest, turn_flow
+from tao_client.errors import ConfigurationError
+
+logger = logging.getLogger("tao_client")
+
+FLUSH_LIMIT_S = 1.0
+_SETUP_ERRORS = frozenset({"unauthorized", "incompatible_client", "malformed_request"})
+
+
+class Connection:
+    """One coordinator and everything that speaks to it. Starts nothing before it is used."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.breaker = Breaker(config.endpoint)
+        self.channel = SyncChannel(config)
+        self.async_channel = AsyncChannel(config)
+        self.courier = Courier(self.channel, self.breaker)
+        self.emitter = Emitter(self._make_sink, lambda: self.breaker.is_open)
+        self._has_warned_of_setup = False
+        self._has_warned_of_hook = False
+
+    def turn_flow(self, request: TurnRequest) -> TurnFlow:
+        """The way of one turn to its lease, for a driver of `_channel`."""
+        return turn_flow(
+            request,
+            FlowHooks(
+                now_s=time.monotonic,
+                on_answer=self.breaker.record_answer,
+                on_no_answer=self._on_no_answer,
+                on_refusal=self._on_refusal,
+                on_hold=self._on_hold,
+                abandon=self.courier.abandon,
+            ),
+        )
+
+    def emit(self, event: Event) -> None:
+        """Send one event, unless events are switched off."""
+        if self.config.events:
+            self.emitter.emit(event)
+
+    def close(self, time_limit_s: float = FLUSH_LIMIT_S) -> None:
+        """Send what is queued, for `time_limit_s` in all, and stop the threads."""
+        deadline_s = time.monotonic() + time_limit_s
+        self.courier.close(time_limit_s)
+        self.emitter.close(max(0.0, deadline_s - time.monotonic()))
+        self.channel.close()
+
+    def _make_sink(self) -> Sink:
+        from tao_client._otlp import OtlpSink
+
+        return OtlpSink(self.config)
+
+    def _on_no_answer(self, reason: str) -> None:
+        if self.breaker.record_no_answer(reason):
+            self.courier.start_probing()
+
+    def _on_refusal(self, refusal: Refusal) -> None:
+        # A wrong key or version is for a person to mend, once; a full queue is daily business.
+        level = logging.DEBUG
+        if refusal.type in _SETUP_ERRORS and not self._has_warned_of_setup:
+            self._has_warned_of_setup = True
+            level = logging.WARNING
+        logger.log(
+            level,
+            "the coordinator gave no lease (%d %s: %s): the call goes to its own base URL",
+            refusal.status,
+            refusal.type,
+            refusal.message,
+        )
+
+    def _on_hold(self, hold: HoldInfo) -> None:
+        if self.config.on_hold is None:
+            return
+        try:
+            self.config.on_hold(hold)
+        except Exception:
+            # A boundary: what the hook shows is its own business, the call must go on.
+            if not self._has_warned_of_hook:
+                self._has_warned_of_hook = True
+                logger.warning("on_hold failed; further failures are not logged", exc_info=True)
+
+
+class _Process:
+    """What there is once per process."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.connection: Connection | None = None
+        self.may_connect_by_itself = True
+        self.inherited: list[Connection] = []
+        self.capture: Callable[[Event], None] | None = None
+        self.at_fork: list[Callable[[], None]] = []
+
+
+_process = _Process()
+
+
+def connect(
+    endpoint: str | None = None,
+    *,
+    api_key: str | None = None,
+    on_hold: Callable[[HoldInfo], object] | None = None,
+    events: bool | None = None,
+    tool_keys: bool | None = None,
+) -> None:
+    """Connect this process to a coordinator. Waits for nothing: the first contact is made behind.
+
+    A second call with the same values does nothing, with others it replaces the connection.
+    With `TAO_DISABLED=1` it does nothing at all.
+
+    Args:
+        endpoint: The coordinator's URL, `http://coordinator:8700`. Default: `TAO_ENDPOINT`.
+        api_key: Its key, if it asks for one. Default: `TAO_API_KEY`. Never sent to a backend.
+        on_hold: Called with a `HoldInfo` when a turn is first held and at each further poll, on the
+            thread (or in the task) of the held call. What it raises does not reach the agent.
+        events: False sends no events, leases stay. Default: off with `OTEL_SDK_DISABLED=true`.
+        tool_keys: False keeps command heads out of the events. Default: off with `TAO_TOOL_KEYS=0`.
+
+    Raises:
+        ConfigurationError: no endpoint is given or set, or a value cannot work.
+    """
+    if _config.is_disabled():
+        return
+    config = resolve_config(
+        endpoint, api_key=api_key, on_hold=on_hold, events=events, tool_keys=tool_keys
+    )
+    with _process.lock:
+        replaced = _process.connection
+        if replaced is not None and replaced.config == config:
+            return
+        connection = _process.connection = Connection(config)
+    connection.courier.warm_up()
+    if replaced is not None:
+        replaced.close()
+
+
+def disconnect() -> None:
+    """Send what is queued (within 1 s) and stop; from here on calls pass through unscheduled.
+
+    Called by itself at exit. Without a connection it does nothing.
+    """
+    with _process.lock:
+        connection, _process.connection = _process.connection, None
+        _process.may_connect_by_itself = False
+    if connection is not None:
+        connection.close()
+
+
+def active() -> Connection | None:
+    """The present connection; made at first use if `TAO_ENDPOINT` is set. None: pass through."""
+    if _process.connection is None and _process.may_connect_by_itself:
+        _connect_by_itself()
+    return _process.connection
+
+
+def emit(event: Event) -> None:
+    """Hand an event to whoever captures events, else to the connection, else to nobody."""
+    capture = _process.capture
+    if capture is not None:
+        capture(event)
+        return
+    connection = active()
+    if connection is not None:
+        connection.emit(event)
+
+
+def is_emitting() -> bool:
+    """Whether an event would go anywhere: spares its making."""
+    if _process.capture is not None:
+        return True
+    connection = active()
+    return connection is not None and connection.config.events
+
+
+def set_capture(capture: Callable[[Event], None] | None) -> Callable[[Event], None] | None:
+    """Redirect all events of this process; returns what they went to before."""
+    with _process.lock:
+        previous, _process.capture = _process.capture, capture
+    return previous
+
+
+def reset() -> None:
+    """Disconnect, and let the environment decide again at the next use; for tests."""
+    disconnect()
+    with _process.lock:
+        _process.may_connect_by_itself = True
+
+
+def after_fork(action: Callable[[], None]) -> None:
+    """Run `action` in each forked child, before anything else of the SDK is used there."""
+    _process.at_fork.append(action)
+
+
+def _connect_by_itself() -> None:
+    with _process.lock:
+        if _process.connection is not None or not _process.may_connect_by_itself:
+            return
+        _process.may_connect_by_itself = False
+        if _config.is_disabled() or not _config.has_endpoint_variable():
+            # Looked at once: an environment that changes later takes a `connect`.
+            return
+        try:
+            config = resolve_config()
+        except ConfigurationError as error:
+            logger.warning("calls are not scheduled: %s", error)
+            return
+        _process.connection = Connection(config)
+
+
+def _restart_in_child() -> None:
+    _process.lock = threading.RLock()
+    _events.restart_sequence()
+    connection = _process.connection
+    if connection is not None:
+        # Kept, not closed: its sockets are shared with the parent, its locks may be held there.
+        _process.inherited.append(connection)
+        _process.connection = Connection(connection.config)
+    for action in _process.at_fork:
+        action()
+
+
+os.register_at_fork(after_in_child=_restart_in_child)
+atexit.register(disconnect)

@@ -1,0 +1,72 @@
+"""Events as plain values: what is emitted, before any OpenTelemetry object exists.
+
+Made on the agent's thread in a few microseconds; turned into log records on a background thread.
+"""
+
+import itertools
+import os
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tao_client import semconv
+
+AttributeValue = str | int | float | bool | tuple[str, ...]
+
+_sequence = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that happened to a session."""
+
+    name: str
+    """Event name of `tao_client.semconv`, for example `tao.tool.start`."""
+    attributes: Mapping[str, AttributeValue]
+    """Attributes as they go on the wire."""
+    timestamp_ns: int
+    """Wall time of the occurrence, nanoseconds; times inside the attributes count from it."""
+    context: object = field(default=None, repr=False, compare=False)
+    """The OpenTelemetry context at that moment, for trace and span ids; None without OpenTelemetry."""
+
+
+def make_event(
+    name: str, session_id: str, attributes: Mapping[str, AttributeValue | None]
+) -> Event:
+    """An event stamped now; attributes that are None or empty strings are left out."""
+    values: dict[str, AttributeValue] = {
+        semconv.CONVERSATION_ID: session_id,
+        semconv.RECORD_UID: new_id(),
+        semconv.EVENT_SEQUENCE: next(_sequence),
+    }
+    values.update({key: value for key, value in attributes.items() if value not in (None, "")})
+    return Event(name, values, time.time_ns(), _current_context())
+
+
+def new_id() -> str:
+    """A fresh 128-bit id, also after fork (32 hexadecimal digits)."""
+    return os.urandom(16).hex()
+
+
+def current_traceparent() -> str | None:
+    """The W3C header of the current span; None when there is none."""
+    # Not imported here: without an import elsewhere no span can be current, and it costs 30 ms.
+    trace = sys.modules.get("opentelemetry.trace")
+    if trace is None:
+        return None
+    span = trace.get_current_span().get_span_context()
+    if not span.is_valid:
+        return None
+    return f"00-{span.trace_id:032x}-{span.span_id:016x}-{int(span.trace_flags):02x}"
+
+
+def restart_sequence() -> None:
+    """Count from one again; called in the child after a fork, which is another emitter."""
+    global _sequence
+    _sequence = itertools.count(1)
+
+
+def _current_context() -> object:
+    context = sys.modules.get("opentelemetry.context")
+    return None if context is None else context.get_current()

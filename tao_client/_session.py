@@ -1,0 +1,351 @@
+"""Sessions: one agent run each, with its tool calls and turns.
+
+The current session is a context variable: asyncio tasks inherit it, nested sessions find their
+parent in it, new threads start without one (`Session.run` carries it over). What is learned about
+the prompt (its size, its characters per token) stays with the session object.
+"""
+
+import contextlib
+import os
+import re
+import threading
+import weakref
+from collections.abc import Callable
+from contextvars import ContextVar, Token
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal, ParamSpec, Self, TypeVar
+
+from tao_client import _connection, _events, semconv
+from tao_client._events import AttributeValue
+
+if TYPE_CHECKING:
+    from tao_client._tools import ToolCall
+    from tao_client._turn import Turn
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+EndReason = Literal["completed", "cancelled", "error", "abandoned"]
+WaitReason = Literal["user_input", "approval", "schedule", "external"]
+
+LONGEST_ID = 128
+FIRST_CHARS_PER_TOKEN = 4.0
+_UNSAFE = re.compile(r"[^A-Za-z0-9._:-]")
+
+_current: ContextVar["Session | None"] = ContextVar("tao_session", default=None)
+_all_sessions: "weakref.WeakSet[Session]" = weakref.WeakSet()
+
+
+def current_session() -> "Session | None":
+    """The innermost open session of this task or thread; None outside any."""
+    return _current.get()
+
+
+def session(
+    session_id: str | None = None,
+    *,
+    priority: int = 0,
+    agent: str = "",
+    model: str = "",
+    tenant: str = "",
+    root: str | None = None,
+    parent: str | None = None,
+) -> "Session":
+    """A session to run an agent in: `with tao.session("swe-17") as s:` (or `async with`).
+
+    Inside another session it becomes its child, by default of the same tenant and priority.
+
+    Args:
+        session_id: Names the run; characters outside `[A-Za-z0-9._:-]` are replaced. Default: a
+            fresh one.
+        priority: Higher goes first inside a tenant.
+        agent: Name of the agent, where one root session runs several.
+        model: Model of its turns, unless a turn says otherwise.
+        tenant: Whose share of the fleet it counts against.
+        root: Id of the outermost session, if that runs in another process.
+        parent: Id of the session that started this one, if that runs in another process.
+    """
+    return Session(
+        session_id,
+        priority=priority,
+        agent=agent,
+        model=model,
+        tenant=tenant,
+        root=root,
+        parent=parent,
+    )
+
+
+class Session:
+    """One agent run. Made by `tao.session`; safe to use from several threads and tasks."""
+
+    def __init__(
+        self,
+        session_id: str | None = None,
+        *,
+        priority: int = 0,
+        agent: str = "",
+        model: str = "",
+        tenant: str = "",
+        root: str | None = None,
+        parent: str | None = None,
+    ) -> None:
+        outer = _current.get()
+        if parent is None and root is None and outer is not None:
+            parent, root = outer.id, outer.root_id
+            tenant = tenant or outer.tenant
+            priority = priority or outer.priority
+        self.id: str = safe_id(session_id) if session_id else f"s-{_events.new_id()}"
+        """The id as it goes on the wire."""
+        self.parent_id: str | None = safe_id(parent) if parent else None
+        self.root_id: str = safe_id(root) if root else self.parent_id or self.id
+        """Id of the outermost session; its own id if it is that."""
+        self.priority = int(priority)
+        self.agent = agent
+        self.model = model
+        self.tenant = tenant
+        self._process_id = os.getpid()
+        self._lock = threading.Lock()
+        self._tokens: list[Token[Session | None]] = []
+        self._open_calls: dict[str, None] = {}
+        self._has_heartbeat = False
+        self._has_ended = False
+        self._chars_per_token = FIRST_CHARS_PER_TOKEN
+        self._last_chars = 0
+        self._last_tokens = 0
+        _all_sessions.add(self)
+
+    def tool_call(
+        self,
+        name: str,
+        *,
+        call_id: str | None = None,
+        timeout_s: float | None = None,
+        key: str | None = None,
+        command: str | None = None,
+        background: bool = False,
+    ) -> "ToolCall":
+        """A tool call to run a tool in: `with s.tool_call("pytest", timeout_s=600) as call:`.
+
+        Args:
+            name: Name of the tool.
+            call_id: The model's own id of the call. Default: made up.
+            timeout_s: Hard limit of the call, seconds. Told to the coordinator, not enforced here.
+            key: What calls of about the same duration have in common, such as `pytest`.
+            command: A shell's command line: its head (`python -m pytest`) becomes the key. Nothing
+                else of it leaves this process, and not even that with `TAO_TOOL_KEYS=0`.
+            background: The session does not wait for this call.
+        """
+        from tao_client._tools import ToolCall
+
+        return ToolCall(
+            self,
+            name,
+            call_id=call_id,
+            timeout_s=timeout_s,
+            key=key,
+            command=command,
+            background=background,
+        )
+
+    def turn(
+        self,
+        *,
+        model: str = "",
+        input_chars: int | None = None,
+        input_tokens: int | None = None,
+        max_output_tokens: int | None = None,
+        timeout_s: float | None = 600.0,
+    ) -> "Turn":
+        """One model call by any HTTP client: `with s.turn(model="m") as turn:` (or `async with`).
+
+        Entering waits for the lease; leaving gives it back. A client of `tao.wrap` does it itself.
+
+        Args:
+            model: Model of the call. Default: the session's.
+            input_chars: Characters of the whole prompt; tokens are estimated from them.
+            input_tokens: Tokens of the whole prompt, where they are known.
+            max_output_tokens: Limit of the reply.
+            timeout_s: The call's own time-out, which a hold counts against. None: it has none.
+        """
+        from tao_client._turn import Turn
+
+        return Turn(
+            self,
+            model=model or self.model,
+            input_chars=input_chars,
+            input_tokens=input_tokens,
+            max_output_tokens=max_output_tokens,
+            timeout_s=timeout_s,
+        )
+
+    def wait(self, reason: WaitReason = "user_input", *, expected_s: float | None = None) -> None:
+        """The session waits for something that is no tool, such as a person's answer."""
+        self.emit(
+            semconv.SESSION_WAIT,
+            {semconv.WAIT_REASON: reason, semconv.WAIT_EXPECTED: _seconds(expected_s)},
+        )
+
+    def deadline(self, *, remaining_s: float) -> None:
+        """The session wants its backend again in `remaining_s` seconds; later calls replace it."""
+        self.emit(semconv.SESSION_DEADLINE, {semconv.DEADLINE_REMAINING: _seconds(remaining_s)})
+
+    def run(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call `function` with this session as the current one: `pool.submit(s.run, f, x)`."""
+        token = _current.set(self)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            _current.reset(token)
+
+    def end(self, reason: EndReason = "completed", *, error_type: str | None = None) -> None:
+        """Tell the coordinator that the run is over. Leaving the `with` block does it."""
+        with self._lock:
+            if self._has_ended or self._is_foreign():
+                return
+            self._has_ended = True
+        self.emit(
+            semconv.SESSION_END,
+            {semconv.SESSION_END_REASON: reason, semconv.ERROR_TYPE: error_type},
+        )
+
+    def __enter__(self) -> Self:
+        with self._lock:
+            self._has_ended = False
+        self._tokens.append(_current.set(self))
+        self.emit(semconv.SESSION_START, {})
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        # A generator may be closed in another context than it was started in; the variable that is
+        # to be put back does not exist there.
+        with contextlib.suppress(ValueError):
+            _current.reset(self._tokens.pop())
+        reason, error_type = end_of(exc)
+        self.end(reason, error_type=error_type)
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.__exit__(exc_type, exc, traceback)
+
+    def __repr__(self) -> str:
+        return f"Session({self.id!r})"
+
+    # --- for the other modules of the SDK --------------------------------------------------------
+
+    def emit(self, name: str, attributes: dict[str, AttributeValue | None]) -> None:
+        """Send an event of this session."""
+        if not _connection.is_emitting():
+            return
+        common: dict[str, AttributeValue | None] = {
+            semconv.AGENT_NAME: self.agent,
+            semconv.REQUEST_MODEL: self.model,
+        }
+        if self.root_id != self.id:
+            common[semconv.ROOT_SESSION_ID] = self.root_id
+            common[semconv.PARENT_SESSION_ID] = self.parent_id
+        if name == semconv.SESSION_START:
+            common[semconv.SESSION_PRIORITY] = self.priority
+        _connection.emit(_events.make_event(name, self.id, common | attributes))
+
+    def open_call(self, call_id: str) -> None:
+        """A tool call begins: heartbeats name it from now on."""
+        connection = _connection.active()
+        with self._lock:
+            self._open_calls[call_id] = None
+            needs_heartbeat = connection is not None and not self._has_heartbeat
+            if needs_heartbeat:
+                self._has_heartbeat = True
+        if connection is not None and needs_heartbeat and connection.config.events:
+            connection.courier.repeat(self._beat)
+
+    def close_call(self, call_id: str) -> None:
+        """A tool call has ended."""
+        with self._lock:
+            self._open_calls.pop(call_id, None)
+
+    def estimate_tokens(self, input_chars: int) -> int:
+        """Prompt tokens of a turn, from its characters.
+
+        The last prompt as the engine counted it, and what was added to it at the session's own
+        ratio of characters to tokens. A prompt that has shrunk (compaction) is estimated anew.
+        """
+        with self._lock:
+            added_chars = input_chars - self._last_chars
+            if self._last_tokens and added_chars >= 0:
+                return self._last_tokens + round(added_chars / self._chars_per_token)
+            return max(1, round(input_chars / self._chars_per_token))
+
+    def learn_tokens(self, input_chars: int, input_tokens: int) -> None:
+        """The engine has counted a prompt of this session."""
+        if input_chars <= 0 or input_tokens <= 0:
+            return
+        with self._lock:
+            self._last_chars = input_chars
+            self._last_tokens = input_tokens
+            self._chars_per_token = input_chars / input_tokens
+
+    def _beat(self) -> bool:
+        with self._lock:
+            call_ids = tuple(self._open_calls)
+            if not call_ids:
+                self._has_heartbeat = False
+                return False
+        self.emit(semconv.SESSION_HEARTBEAT, {semconv.OPEN_CALL_IDS: call_ids})
+        return True
+
+    def _is_foreign(self) -> bool:
+        # A forked child holds a copy of the parent's session; its end is the parent's to tell.
+        return self._process_id != os.getpid()
+
+    def _forget_parent_process(self) -> None:
+        self._lock = threading.Lock()
+        self._open_calls.clear()
+        self._has_heartbeat = False
+
+
+def safe_id(session_id: str) -> str:
+    """The id as the wire allows it; ids that differ stay different."""
+    safe = _UNSAFE.sub("_", session_id)
+    if safe == session_id and len(safe) <= LONGEST_ID:
+        return safe
+    import hashlib  # rarely needed, and slow to load
+
+    digest = hashlib.sha256(session_id.encode(errors="surrogatepass")).hexdigest()[:12]
+    return f"{safe[: LONGEST_ID - 13]}-{digest}"
+
+
+def end_of(error: BaseException | None) -> tuple[EndReason, str | None]:
+    """How something ended, by the exception that left it, and the type to report."""
+    if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
+        return "completed", None
+    name = type(error).__qualname__
+    if isinstance(error, Exception | SystemExit):
+        return "error", name
+    # KeyboardInterrupt, GeneratorExit, asyncio.CancelledError and trio.Cancelled have in common
+    # that they are no Exception.
+    return "cancelled", name
+
+
+def _seconds(value: float | None) -> float | None:
+    return None if value is None else max(0.0, float(value))
+
+
+def _forget_parent_process() -> None:
+    for one in list(_all_sessions):
+        one._forget_parent_process()
+
+
+_connection.after_fork(_forget_parent_process)

@@ -1,0 +1,37 @@
+"""For tests of agents: what the SDK would have sent, without any network.
+
+from tao_client.testing import capture_events
+
+def test_agent_tells_of_its_tools():
+    with capture_events() as events:
+        run_agent()
+    assert [event.name for event in events][:2] == ["tao.session.start", "tao.tool.start"]
+"""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from tao_client import _connection
+from tao_client._events import AttributeValue as AttributeValue
+from tao_client._events import Event as Event
+
+__all__ = ["AttributeValue", "Event", "capture_events", "reset"]
+
+
+@contextmanager
+def capture_events() -> Generator[list[Event]]:
+    """Collect the events of this process, of all its threads, instead of sending them.
+
+    No connection is needed; leases of a connection that there is are not touched.
+    """
+    events: list[Event] = []
+    previous = _connection.set_capture(events.append)
+    try:
+        yield events
+    finally:
+        _connection.set_capture(previous)
+
+
+def reset() -> None:
+    """Disconnect and look at the environment anew at the next use: a clean start for each test."""
+    _connection.reset()
