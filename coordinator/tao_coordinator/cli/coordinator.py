@@ -201,7 +201,7 @@ def _set_up_logging(level: str) -> None:
     logging.basicConfig(
         stream=sys.stderr,
         level=level.upper(),
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        format="%(asctime)s %(levelname)s %(message)s",
     )
     # One line for every poll of every backend would drown the rest.
     for name in ("httpx2", "httpcore2", "uvicorn"):

@@ -106,6 +106,13 @@ class BackendPoller:
 
 
 def _reason(error: Exception) -> str:
-    """One line without addresses of memory or classes of libraries."""
+    """One line: the operating system's own words where they are at the bottom of the chain."""
     text = str(error) or type(error).__name__
+    cause: BaseException | None = error
+    for _ in range(10):
+        if cause is None:
+            break
+        if isinstance(cause, OSError) and cause.strerror:
+            text = cause.strerror
+        cause = cause.__cause__ or cause.__context__
     return text.splitlines()[0][:200]

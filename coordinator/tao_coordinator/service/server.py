@@ -18,6 +18,7 @@ from typing import Final
 
 import httpx2
 import uvicorn
+from prometheus_client import disable_created_metrics
 
 from tao_coordinator.config import CoordinatorConfig
 from tao_coordinator.core.events import BackendAdded
@@ -88,6 +89,8 @@ def serve(
         ConfigurationError: The address cannot be listened on.
     """
     _raise_file_limit()
+    # One extra series per counter that nobody reads.
+    disable_created_metrics()
     listener = bind(config.host, config.port)
     with listener:
         metrics = ServiceMetrics()
