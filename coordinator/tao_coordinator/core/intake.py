@@ -101,13 +101,13 @@ def _refuse_by_fleet(state: State, event: TurnRequested) -> Reject | None:
     usable = [b for b in state.backends.values() if b.usable]
     if any(b.serves(event.model) for b in usable):
         return None
-    if any(b.serves(event.model) for b in state.backends.values()):
+    if not state.backends or any(b.serves(event.model) for b in state.backends.values()):
         return _no_healthy(event.request_id, event.model)
     served = sorted({model for b in state.backends.values() for model in b.models})
     return Reject(
         request_id=event.request_id,
         reason=RejectReason.MODEL_NOT_SERVED,
-        message=f"no backend serves {event.model!r}; served: {', '.join(served) or 'nothing'}",
+        message=f"no backend serves {event.model!r}; served: {', '.join(served)}",
     )
 
 

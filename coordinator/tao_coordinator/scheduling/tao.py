@@ -126,7 +126,7 @@ class Tao:
         if not backends:
             return []
         problem = _problem(state, competing, backends, room, late)
-        placement = cohen_katz_raz.one_pass(problem, pack(problem))
+        placement = cohen_katz_raz.place(problem, pack(problem))
         indices: list[int] = placement.backend_of.tolist()
         chosen = [(turn, backends[b]) for turn, b in zip(competing, indices, strict=True) if b >= 0]
         placed_ids = {turn.request_id for turn, _ in chosen}

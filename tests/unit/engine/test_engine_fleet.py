@@ -1,0 +1,155 @@
+"""Backends come, report, fall silent and leave."""
+
+import pytest
+from engine_driver import EngineDriver
+
+from tao_coordinator.core.effects import RejectReason
+from tao_coordinator.core.events import (
+    BackendAdded,
+    BackendDrained,
+    BackendSampled,
+    BackendUnreachable,
+    LeaseRenewed,
+)
+
+
+def fail(d: EngineDriver, backend_id: str = "b0", times: int = 3) -> None:
+    for _ in range(times):
+        d.step(BackendUnreachable(backend_id=backend_id, reason="connection refused"))
+
+
+def test_backend_is_used_only_after_its_first_sample() -> None:
+    d = EngineDriver()
+    d.step(BackendAdded(backend_id="x", base_url="http://x"))
+    early = d.ask("s")
+    assert d.rejects[early].reason is RejectReason.NO_HEALTHY_BACKEND
+    d.step(BackendSampled(backend_id="x", capacity_tokens=50_000))
+    assert d.ask("s") in d.grants
+
+
+def test_one_failed_poll_is_forgiven_three_in_a_row_are_not() -> None:
+    d = EngineDriver(100_000, 100_000)
+    fail(d, times=2)
+    d.step(BackendSampled(backend_id="b0"))
+    fail(d, times=2)
+    assert d.engine.observe(d.now_s).backends[0].healthy
+    fail(d, times=1)
+    assert not d.engine.observe(d.now_s).backends[0].healthy
+    assert d.warnings[-1].code == "backend_lost"
+    fail(d)  # says it once
+
+
+def test_sessions_of_a_dead_backend_are_placed_elsewhere_at_once() -> None:
+    d = EngineDriver(100_000, 100_000)
+    home = d.turn("s")
+    fail(d, home)
+    request_id = d.ask("s")
+    assert d.backend_of(request_id) != home
+    assert d.grants[request_id].receipt.cache_credit_tokens == 0
+
+
+def test_restarted_backend_has_lost_its_cache() -> None:
+    d = EngineDriver(100_000)
+    d.turn("s")
+    fail(d)
+    d.step(BackendSampled(backend_id="b0", capacity_tokens=100_000))
+    assert d.reason_of(d.ask("s")) == "planned"
+
+
+def test_held_turns_are_refused_when_the_last_backend_dies() -> None:
+    d = EngineDriver(40_000)
+    d.ask("s1")
+    second = d.ask("s2")
+    fail(d)
+    assert d.rejects[second].reason is RejectReason.NO_HEALTHY_BACKEND
+    assert d.held_ids() == []
+
+
+def test_call_running_on_a_dead_backend_ends_without_a_seat() -> None:
+    d = EngineDriver(100_000)
+    d.turn("s")
+    request_id = d.ask("s")
+    d.step(LeaseRenewed(lease_id=d.grants[request_id].lease_id))
+    fail(d)
+    d.done(request_id)
+    assert d.engine.observe(d.now_s).backends[0].num_seats == 0
+
+
+def test_silent_backend_is_warned_about_from_the_start() -> None:
+    d = EngineDriver()
+    d.step(BackendAdded(backend_id="x", base_url="http://x"))
+    fail(d, "x", times=1)
+    assert (d.warnings[-1].code, d.warnings[-1].subject) == ("backend_silent", "x")
+
+
+def test_missing_capacity_is_warned_about_and_holds_nobody() -> None:
+    d = EngineDriver(None)
+    assert d.warnings[-1].code == "capacity_unknown"
+    assert "--capacity b0=TOKENS" in d.warnings[-1].message
+    assert all(d.ask(f"s{n}", 200_000) in d.grants for n in range(50))
+    view = d.engine.observe(d.now_s).backends[0]
+    assert (view.capacity_tokens, view.budget_tokens) == (None, None)
+
+
+def test_capacity_override_and_scale_win_over_the_report() -> None:
+    d = EngineDriver()
+    d.step(
+        BackendAdded(
+            backend_id="x", base_url="http://x", capacity_tokens=10_000, capacity_scale=0.5
+        ),
+        BackendSampled(backend_id="x", capacity_tokens=999_999),
+    )
+    assert d.engine.observe(d.now_s).backends[0].capacity_tokens == 5_000
+
+
+@pytest.mark.parametrize("absurd", [0, -5])
+def test_absurd_capacity_is_no_capacity(absurd: int) -> None:
+    d = EngineDriver(absurd)
+    assert d.engine.observe(d.now_s).backends[0].capacity_tokens is None
+
+
+def test_one_sample_without_capacity_keeps_the_known_one() -> None:
+    d = EngineDriver(100_000)
+    d.step(BackendSampled(backend_id="b0", running=3))
+    view = d.engine.observe(d.now_s).backends[0]
+    assert (view.capacity_tokens, view.running) == (100_000, 3)
+
+
+def test_draining_backend_gets_no_new_lease_and_finishes_what_runs() -> None:
+    d = EngineDriver(100_000, 100_000)
+    running = d.ask("s1")
+    d.step(BackendDrained(backend_id="b0"))
+    assert d.backend_of(running) == "b0"
+    d.done(running)
+    assert d.backend_of(d.ask("s1")) == "b1"
+    assert d.backend_of(d.ask("s2")) == "b1"
+    d.step(BackendAdded(backend_id="b0", base_url="http://new"))
+    assert d.engine.observe(d.now_s).backends[0].base_url == "http://new"
+    assert not d.engine.observe(d.now_s).backends[0].draining
+
+
+def test_draining_the_only_backend_refuses_who_is_held() -> None:
+    d = EngineDriver(40_000)
+    d.ask("s1")
+    held = d.ask("s2")
+    d.step(BackendDrained(backend_id="b0"))
+    assert d.rejects[held].reason is RejectReason.NO_HEALTHY_BACKEND
+
+
+def test_events_of_unknown_backends_are_ignored() -> None:
+    d = EngineDriver(100_000)
+    d.step(
+        BackendSampled(backend_id="nobody"),
+        BackendUnreachable(backend_id="nobody", reason="?"),
+        BackendDrained(backend_id="nobody"),
+    )
+    assert [b.backend_id for b in d.engine.observe(d.now_s).backends] == ["b0"]
+
+
+def test_model_is_matched_against_each_backend() -> None:
+    d = EngineDriver(100_000)
+    d.step(BackendSampled(backend_id="b0", models=("qwen",)))
+    d.step(BackendAdded(backend_id="x", base_url="http://x"))
+    d.step(BackendSampled(backend_id="x", capacity_tokens=1_000_000, models=("llama",)))
+    assert d.backend_of(d.ask("s", model="qwen")) == "b0"
+    assert d.backend_of(d.ask("s", model="llama")) == "x"

@@ -1,0 +1,186 @@
+"""Tool and session events: what they tell the engine, in whatever order they come."""
+
+import pytest
+from engine_driver import EngineDriver
+
+from tao_coordinator.core import telemetry
+from tao_coordinator.core.events import (
+    SessionDeadlineSet,
+    SessionHeartbeat,
+    SessionStarted,
+    SessionWaiting,
+    ToolProgressed,
+)
+from tao_coordinator.core.parameters import Parameters
+
+
+def known_idle_s(d: EngineDriver, session_id: str = "s") -> float | None:
+    return telemetry.known_idle_s(d.engine.state, session_id, d.now_s)
+
+
+def phase(d: EngineDriver) -> str:
+    return d.engine.observe(d.now_s).sessions[0].phase
+
+
+def test_phase_is_derived_from_calls_and_tools() -> None:
+    d = EngineDriver(100_000)
+    request_id = d.ask("s")
+    assert phase(d) == "inference"
+    d.done(request_id)
+    assert phase(d) == "idle"
+    d.tool("s")
+    assert phase(d) == "tool"
+    d.tool_end("s")
+    assert phase(d) == "idle"
+    d.step(SessionWaiting(session_id="s", reason="approval"))
+    assert phase(d) == "wait"
+
+
+def test_held_session_says_so() -> None:
+    d = EngineDriver(40_000)
+    d.ask("s1")
+    d.ask("s2")
+    assert [s.phase for s in d.engine.observe(d.now_s).sessions] == ["inference", "held"]
+
+
+def test_second_start_of_an_open_call_is_ignored() -> None:
+    d = EngineDriver(100_000)
+    d.tool("s", timeout_s=10.0)
+    d.step(after_s=8.0)
+    d.tool("s", timeout_s=10.0)
+    d.step(after_s=3.0)
+    assert d.engine.observe(d.now_s).sessions[0].open_tool_calls == ()
+    assert d.engine.observe(d.now_s).counters.tool_starts == 1
+
+
+def test_end_without_start_is_only_history() -> None:
+    d = EngineDriver(100_000)
+    d.tool_end("s", "never started")
+    assert d.engine.observe(d.now_s).counters.tool_ends == 0
+
+
+def test_call_ids_repeat_across_sessions() -> None:
+    d = EngineDriver(100_000)
+    d.tool("s1", "call_0")
+    d.tool("s2", "call_0")
+    d.tool_end("s1", "call_0")
+    open_calls = {s.session_id: s.open_tool_calls for s in d.engine.observe(d.now_s).sessions}
+    assert open_calls == {"s1": (), "s2": ("call_0",)}
+
+
+def test_lost_end_expires_at_the_time_out() -> None:
+    d = EngineDriver(100_000)
+    d.tool("s", timeout_s=30.0)
+    d.step(after_s=29.0)
+    assert phase(d) == "tool"
+    d.step(after_s=2.0)
+    assert phase(d) == "idle"
+    assert d.engine.observe(d.now_s).counters.tools_expired == 1
+
+
+def test_heartbeat_closes_calls_whose_end_was_lost() -> None:
+    d = EngineDriver(100_000)
+    d.tool("s", "a")
+    d.tool("s", "b")
+    d.step(SessionHeartbeat(session_id="s", open_call_ids=("b", "unknown")))
+    assert d.engine.observe(d.now_s).sessions[0].open_tool_calls == ("b",)
+
+
+def test_open_calls_per_session_are_bounded() -> None:
+    d = EngineDriver(100_000)
+    for n in range(300):
+        d.tool("s", f"c{n}")
+    assert len(d.engine.observe(d.now_s).sessions[0].open_tool_calls) == 256
+
+
+def test_remaining_time_comes_from_the_start_event() -> None:
+    d = EngineDriver(100_000)
+    d.tool("s", remaining_s=12.0)
+    d.step(after_s=5.0)
+    assert known_idle_s(d) == pytest.approx(7.0)
+
+
+def test_progress_ratio_extrapolates_and_remaining_overrides() -> None:
+    d = EngineDriver(100_000)
+    d.tool("s")
+    assert known_idle_s(d) is None
+    d.step(ToolProgressed(session_id="s", call_id="c", ratio=0.25), after_s=10.0)
+    assert known_idle_s(d) == pytest.approx(30.0)
+    d.step(ToolProgressed(session_id="s", call_id="c", remaining_s=3.0))
+    assert known_idle_s(d) == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize("event", [{"ratio": 0.0}, {"ratio": None}])
+def test_progress_that_says_nothing_changes_nothing(event: dict[str, float | None]) -> None:
+    d = EngineDriver(100_000)
+    d.tool("s")
+    d.step(ToolProgressed(session_id="s", call_id="c", **event), after_s=10.0)
+    assert known_idle_s(d) is None
+
+
+def test_progress_of_an_unknown_call_is_ignored() -> None:
+    d = EngineDriver(100_000)
+    d.step(ToolProgressed(session_id="s", call_id="x", remaining_s=3.0))
+    assert known_idle_s(d) is None
+
+
+def test_session_returns_with_the_last_of_its_parallel_calls() -> None:
+    d = EngineDriver(100_000)
+    d.tool("s", "a", remaining_s=3.0)
+    d.tool("s", "b", remaining_s=9.0)
+    assert known_idle_s(d) == pytest.approx(9.0)
+    d.tool("s", "c")
+    assert known_idle_s(d) is None
+
+
+def test_time_out_bounds_an_expected_end() -> None:
+    d = EngineDriver(100_000)
+    d.tool("s", remaining_s=100.0, timeout_s=20.0)
+    assert known_idle_s(d) == pytest.approx(20.0)
+    assert telemetry.latest_end_s(d.engine.state, "s", d.now_s) == pytest.approx(20.0)
+
+
+def test_background_call_is_not_waited_for() -> None:
+    d = EngineDriver(100_000)
+    d.turn("s")
+    d.tool("s", background=True, remaining_s=500.0)
+    assert known_idle_s(d) is None
+    assert phase(d) == "idle"
+
+
+def test_deadline_wins_and_the_next_tool_clears_it() -> None:
+    d = EngineDriver(100_000)
+    d.tool("s", "a", remaining_s=3.0)
+    d.step(SessionDeadlineSet(session_id="s", remaining_s=40.0))
+    assert known_idle_s(d) == pytest.approx(40.0)
+    d.tool("s", "b", remaining_s=9.0)
+    assert known_idle_s(d) == pytest.approx(9.0)
+
+
+def test_wait_with_an_expected_duration_is_known() -> None:
+    d = EngineDriver(100_000)
+    d.step(SessionWaiting(session_id="s", reason="user_input", expected_duration_s=90.0))
+    assert known_idle_s(d) == pytest.approx(90.0)
+    d.step(SessionWaiting(session_id="s"))
+    assert phase(d) == "wait"
+
+
+def test_unknown_session_id_has_no_known_idle_time() -> None:
+    assert known_idle_s(EngineDriver(100_000), "nobody") is None
+
+
+def test_session_start_carries_the_priority() -> None:
+    d = EngineDriver(100_000)
+    d.step(SessionStarted(session_id="s", priority=3))
+    d.step(SessionStarted(session_id="s", priority=5))
+    assert [s.priority for s in d.engine.state.sessions.values()] == [5]
+
+
+def test_session_in_a_long_tool_is_not_forgotten() -> None:
+    d = EngineDriver(100_000, parameters=Parameters(seat_idle_s_max=100.0))
+    d.turn("s")
+    d.tool("s", timeout_s=500.0)
+    d.idle(400.0)
+    assert len(d.engine.observe(d.now_s).sessions) == 1
+    d.idle(300.0)
+    assert d.engine.observe(d.now_s).sessions == ()

@@ -1,0 +1,309 @@
+"""The life of a turn: asked, held, granted, running, over; and everything that may cut it short."""
+
+import pytest
+from engine_driver import EngineDriver
+
+from tao_coordinator.core.effects import Grant, Hold, Reject, RejectReason
+from tao_coordinator.core.events import (
+    LeaseReleased,
+    LeaseRenewed,
+    PollEnded,
+    PollStarted,
+    SessionEnded,
+    TurnAbandoned,
+    TurnOutcome,
+    TurnRequested,
+)
+from tao_coordinator.core.parameters import Parameters
+from tao_coordinator.engine import POLICIES, Engine
+
+SMALL = 40_000
+"""A pool that holds one 10k session with its growth reserve, not two."""
+
+
+def test_first_turn_is_granted_at_once_and_tells_why() -> None:
+    d = EngineDriver(100_000)
+    grant = d.grants[d.ask("s")]
+    assert (grant.backend_id, grant.base_url, grant.receipt.hold_s) == ("b0", "http://b0", 0.0)
+    assert (grant.receipt.policy, grant.receipt.reason) == ("tao", "planned")
+    assert grant.start_within_s == 5.0
+
+
+def test_second_session_is_held_where_the_first_fills_the_budget() -> None:
+    d = EngineDriver(SMALL)
+    d.ask("s1")
+    second = d.ask("s2")
+    assert second not in d.grants
+    assert d.holds[second].queue_position == 1
+    assert d.holds[second].estimated_wait_s > 0
+
+
+def test_held_turn_is_granted_when_the_first_session_ends() -> None:
+    d = EngineDriver(SMALL)
+    first, second = d.ask("s1"), d.ask("s2", after_s=2.0)
+    d.done(first, after_s=3.0)
+    d.end("s1")
+    grant = d.grants[second]
+    assert grant.receipt.hold_s == pytest.approx(3.0)
+
+
+def test_same_request_id_is_a_poll_and_has_one_lease_ever() -> None:
+    d = EngineDriver(100_000)
+    request_id = d.ask("s")
+    again = d.step(TurnRequested(request_id=request_id, session_id="s", input_tokens=10_000))
+    assert isinstance(again[0], Grant)
+    assert again[0].lease_id == d.grants[request_id].lease_id
+    d.done(request_id)
+    late = d.step(TurnRequested(request_id=request_id, session_id="s", input_tokens=10_000))
+    assert isinstance(late[0], Reject)
+    assert late[0].reason is RejectReason.LEASE_EXPIRED
+
+
+def test_poll_of_a_held_turn_answers_hold_again() -> None:
+    d = EngineDriver(SMALL)
+    d.ask("s1")
+    second = d.ask("s2")
+    again = d.step(TurnRequested(request_id=second, session_id="s2", input_tokens=10_000))
+    assert [type(effect) for effect in again] == [Hold]
+    assert d.held_ids() == [second]
+
+
+def test_caller_that_stops_polling_loses_its_place_after_the_grace() -> None:
+    d = EngineDriver(SMALL)
+    first, second = d.ask("s1"), d.ask("s2")
+    d.step(PollStarted(request_id=second))
+    d.step(LeaseRenewed(lease_id=d.grants[first].lease_id))
+    d.step(PollEnded(request_id=second), after_s=10.0)
+    d.step(after_s=19.0)
+    assert d.held_ids() == [second]
+    d.step(after_s=1.5)
+    assert d.held_ids() == []
+    d.done(first)
+    d.end("s1")
+    assert second not in d.grants
+    assert d.engine.observe(d.now_s).counters.abandoned == 1
+
+
+def test_connected_caller_is_not_abandoned() -> None:
+    d = EngineDriver(SMALL)
+    d.ask("s1")
+    second = d.ask("s2")
+    d.step(PollStarted(request_id=second))
+    d.step(after_s=30.0)
+    assert d.engine.observe(d.now_s).counters.abandoned == 0
+    assert second in d.grants
+
+
+def test_abandoned_turn_is_never_granted() -> None:
+    d = EngineDriver(SMALL)
+    first, second = d.ask("s1"), d.ask("s2")
+    d.step(TurnAbandoned(request_id=second))
+    d.done(first)
+    d.end("s1")
+    assert second not in d.grants
+
+
+def test_undelivered_lease_is_taken_back_and_its_room_given_to_the_next() -> None:
+    d = EngineDriver(SMALL)
+    first, second = d.ask("s1"), d.ask("s2")
+    d.step(TurnAbandoned(request_id=first))
+    assert second in d.grants
+
+
+def test_abandoning_a_running_turn_changes_nothing() -> None:
+    d = EngineDriver(SMALL)
+    first = d.ask("s1")
+    d.step(LeaseRenewed(lease_id=d.grants[first].lease_id))
+    d.step(TurnAbandoned(request_id=first))
+    assert d.engine.observe(d.now_s).backends[0].num_in_flight == 1
+
+
+def test_lease_that_nobody_starts_is_lost_after_start_within() -> None:
+    d = EngineDriver(SMALL)
+    d.ask("s1")
+    second = d.ask("s2")
+    d.step(PollStarted(request_id=second))
+    d.step(after_s=4.9)
+    assert second not in d.grants
+    d.step(after_s=1.1)
+    assert second in d.grants
+    assert d.engine.observe(d.now_s).counters.released == {"lost": 1}
+
+
+def test_running_lease_needs_renewals_and_is_lost_after_silence() -> None:
+    d = EngineDriver(100_000)
+    request_id = d.ask("s")
+    lease_id = d.grants[request_id].lease_id
+    for _ in range(12):
+        d.step(LeaseRenewed(lease_id=lease_id), after_s=30.0)
+    assert d.engine.observe(d.now_s).backends[0].num_in_flight == 1
+    d.step(after_s=61.0)
+    assert d.engine.observe(d.now_s).backends[0].num_in_flight == 0
+    d.step(LeaseRenewed(lease_id=lease_id))  # too late, and harmless
+    d.step(LeaseReleased(lease_id=lease_id))
+    assert d.engine.observe(d.now_s).counters.released == {"lost": 1}
+
+
+def test_release_is_idempotent() -> None:
+    d = EngineDriver(100_000)
+    request_id = d.ask("s")
+    d.done(request_id)
+    d.done(request_id)
+    counters = d.engine.observe(d.now_s).counters
+    assert counters.released == {"completed": 1}
+
+
+@pytest.mark.parametrize("outcome", [TurnOutcome.ERROR, TurnOutcome.CANCELLED])
+def test_failed_first_call_leaves_no_seat(outcome: TurnOutcome) -> None:
+    d = EngineDriver(SMALL)
+    first, second = d.ask("s1"), d.ask("s2")
+    d.done(first, outcome=outcome, input_tokens=None, output_tokens=None)
+    assert second in d.grants
+
+
+def test_failed_later_call_keeps_the_cache_that_was_there() -> None:
+    d = EngineDriver(100_000)
+    d.turn("s", 10_000, 100)
+    request_id = d.ask("s", 10_500)
+    d.done(request_id, outcome=TurnOutcome.ERROR, input_tokens=None, output_tokens=None)
+    assert d.engine.observe(d.now_s).sessions[0].resident_tokens == 10_100
+    assert d.reason_of(d.ask("s", 10_500)) == "resident"
+
+
+def test_session_end_cancels_its_held_turns_and_frees_its_seat() -> None:
+    d = EngineDriver(SMALL)
+    first, second = d.ask("s1"), d.ask("s2")
+    d.end("s2")
+    assert d.rejects[second].reason is RejectReason.SESSION_ENDED
+    d.end("s1")  # a call is running: it finishes first
+    assert d.engine.observe(d.now_s).backends[0].num_in_flight == 1
+    d.done(first)
+    assert d.engine.observe(d.now_s).backends[0].num_seats == 0
+    assert d.engine.observe(d.now_s).sessions == ()
+
+
+def test_ended_session_id_may_come_back_as_a_new_session() -> None:
+    d = EngineDriver(100_000)
+    d.turn("s")
+    d.end("s")
+    assert d.turn("s") == "b0"
+    assert d.engine.observe(d.now_s).sessions[0].turns == 1
+
+
+def test_end_of_one_agent_leaves_the_other_alone() -> None:
+    d = EngineDriver(100_000)
+    d.done(d.ask("s", agent="main"))
+    d.done(d.ask("s", agent="title"))
+    d.step(SessionEnded(session_id="s", agent="title"))
+    assert [s.agent for s in d.engine.observe(d.now_s).sessions] == ["main"]
+
+
+def test_unknown_model_is_refused_and_names_what_is_served() -> None:
+    d = EngineDriver(100_000, models=("qwen", "llama"))
+    request_id = d.ask("s", model="gpt")
+    assert d.rejects[request_id].reason is RejectReason.MODEL_NOT_SERVED
+    assert "llama, qwen" in d.rejects[request_id].message
+    assert d.ask("s", model="qwen") in d.grants
+
+
+def test_prompt_larger_than_every_pool_is_refused_at_once_and_blocks_nobody() -> None:
+    d = EngineDriver(20_000, 50_000)
+    big = d.ask("big", 60_000)
+    assert d.rejects[big].reason is RejectReason.TOO_LARGE
+    assert "50000" in d.rejects[big].message
+    assert d.ask("small", 1_000) in d.grants
+    assert [s.session_id for s in d.engine.observe(d.now_s).sessions] == ["small"]
+
+
+def test_no_backend_at_all_is_no_healthy_backend() -> None:
+    d = EngineDriver()
+    request_id = d.ask("s", model="qwen")
+    assert d.rejects[request_id].reason is RejectReason.NO_HEALTHY_BACKEND
+    assert "qwen" in d.rejects[request_id].message
+
+
+def test_full_queue_rejects_with_an_estimate() -> None:
+    d = EngineDriver(SMALL, parameters=Parameters(queue_limit=2))
+    d.ask("s0")
+    held = [d.ask(f"s{n}") for n in (1, 2)]
+    refused = d.ask("s3")
+    assert d.held_ids() == held
+    assert d.rejects[refused].reason is RejectReason.QUEUE_FULL
+    assert d.rejects[refused].retry_after_s is not None
+
+
+def test_new_session_is_rejected_when_its_own_time_out_is_near() -> None:
+    d = EngineDriver(SMALL)
+    d.ask("s1")
+    patient, hasty = d.ask("s2"), d.ask("s3", timeout_s=30.0)
+    d.idle(24.0)
+    assert hasty in d.held_ids()
+    d.idle(2.0)
+    assert d.rejects[hasty].reason is RejectReason.WAITED_TOO_LONG
+    assert d.held_ids() == [patient]
+    d.idle(900.0)
+    assert d.rejects[patient].reason is RejectReason.WAITED_TOO_LONG
+
+
+def test_short_time_out_keeps_half_of_itself() -> None:
+    d = EngineDriver(SMALL)
+    d.ask("s1")
+    hasty = d.ask("s2", timeout_s=6.0)
+    d.idle(2.9)
+    assert hasty in d.held_ids()
+    d.idle(2.0)
+    assert hasty in d.rejects
+
+
+def test_time_never_goes_back() -> None:
+    engine = Engine(Parameters())
+    engine.step(100.0, [])
+    engine.step(50.0, [])
+    assert engine.observe(100.0).uptime_s == 0.0
+
+
+def test_engine_sleeps_when_nothing_is_alive() -> None:
+    d = EngineDriver(100_000)
+    assert d.wakeup_s is None
+    d.turn("s")
+    assert d.wakeup_s is not None
+    d.end("s")
+    assert d.wakeup_s is None
+
+
+def test_idle_session_is_forgotten_after_the_limit_and_counters_return_to_zero() -> None:
+    d = EngineDriver(100_000)
+    d.turn("s")
+    d.idle(1790.0)
+    assert len(d.engine.observe(d.now_s).sessions) == 1
+    d.idle(20.0)
+    seen = d.engine.observe(d.now_s)
+    assert seen.sessions == ()
+    assert (seen.backends[0].committed_tokens, seen.backends[0].num_seats) == (0, 0)
+
+
+def test_unknown_policy_is_an_error_that_names_the_known_ones() -> None:
+    with pytest.raises(ValueError, match="round-robin"):
+        Engine(Parameters(), "magic")
+    assert POLICIES[0] == "tao"
+
+
+def test_prompt_length_defaults_to_what_the_session_had() -> None:
+    d = EngineDriver(100_000)
+    d.done(d.ask("s", None), input_tokens=20_000, output_tokens=500)
+    request_id = d.ask("s", None)
+    assert d.engine.state.leases[d.grants[request_id].lease_id].input_tokens == 20_500
+
+
+def test_expected_output_is_limited_by_the_callers_own_limit() -> None:
+    d = EngineDriver(100_000)
+    request_id = d.ask("s", 1_000, max_output_tokens=7)
+    assert d.engine.state.leases[d.grants[request_id].lease_id].need_tokens == 1_007
+
+
+def test_finished_requests_are_remembered_up_to_a_bound() -> None:
+    d = EngineDriver(100_000)
+    for n in range(4_200):
+        d.engine.step(0.0, [TurnRequested(request_id=f"q{n}", session_id="s", input_tokens=10)])
+        d.engine.step(0.0, [TurnAbandoned(request_id=f"q{n}")])
+    assert len(d.engine.state.finished) == 4_096

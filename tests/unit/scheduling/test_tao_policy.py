@@ -1,0 +1,451 @@
+"""The default policy: who goes at once, who competes, who is forced, who waits in line.
+
+With the priors, a seat's growth reserve is 12 x 1,200 = 14,400 tokens and an expected output 300,
+so a 10,000-token session weighs 24,700 of a budget of 0.95 x pool.
+"""
+
+import pytest
+from engine_driver import EngineDriver
+
+from tao_coordinator.core import ledger
+from tao_coordinator.core.events import LeaseRenewed, SessionDeadlineSet, TurnOutcome
+from tao_coordinator.core.parameters import Parameters
+from tao_coordinator.prediction.duration_histogram import bucket_index
+
+ONE = 40_000
+"""Pool for one 10k session with its reserve."""
+
+
+def num_granted(d: EngineDriver, input_tokens: int, of: int) -> int:
+    return sum(d.ask(f"s{n}", input_tokens) in d.grants for n in range(of))
+
+
+# --- budget -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pool", [50_000, 100_000, 200_000])
+def test_budget_admits_as_many_new_sessions_as_fit_with_their_growth(pool: int) -> None:
+    d = EngineDriver(pool)
+    weight = 10_000 + 300 + 12 * 1_200
+    assert num_granted(d, 10_000, of=20) == int(0.95 * pool) // weight
+
+
+def test_growth_reserve_can_be_switched_off() -> None:
+    d = EngineDriver(100_000, parameters=Parameters(growth_turns=0.0))
+    assert num_granted(d, 10_000, of=20) == 95_000 // 10_300
+
+
+def test_sessions_that_never_continue_need_no_growth_reserve() -> None:
+    d = EngineDriver(100_000)
+    for n in range(300):
+        d.done(d.ask(f"one-shot {n}", 1_000))
+        d.end(f"one-shot {n}")
+    assert d.engine.state.growth_tokens() < 3_000
+
+
+def test_new_sessions_go_to_the_backend_with_the_most_room() -> None:
+    d = EngineDriver(100_000, 150_000)
+    # Room: 95,000 and 142,500; each session takes 24,700.
+    assert [d.backend_of(d.ask(f"s{n}")) for n in range(4)] == ["b1", "b1", "b0", "b1"]
+
+
+# --- bypass -------------------------------------------------------------------------------------
+
+
+def test_resident_session_goes_at_once_whatever_the_budget_says() -> None:
+    d = EngineDriver(ONE)
+    d.turn("s1", 30_000)
+    waiting = d.ask("s2")
+    again = d.ask("s1", 31_000)
+    assert d.reason_of(again) == "resident"
+    assert d.grants[again].receipt.cache_credit_tokens == 30_100
+    assert d.grants[again].strength == "hard"
+    assert d.held_ids() == [waiting]
+
+
+def test_bypass_needs_the_pool_beside_the_calls_in_flight() -> None:
+    d = EngineDriver(60_000, parameters=Parameters(growth_turns=0.0))
+    d.turn("s1", 25_000)
+    d.turn("s2", 8_000)
+    d.ask("s2", 30_000)
+    crowded = d.ask("s1", 31_000)
+    assert crowded not in d.grants
+
+
+def test_session_that_was_evicted_competes_again() -> None:
+    d = EngineDriver(60_000, parameters=Parameters(growth_turns=0.0))
+    d.turn("s1", 20_000)
+    d.turn("s2", 30_000)
+    # s2 grows until the engine must have evicted most of s1.
+    d.turn("s2", 55_000)
+    resident = {x.session_id: x.resident_tokens for x in d.engine.observe(d.now_s).sessions}
+    assert 0 < resident["s1"] <= 60_000 - 55_100
+    assert d.ask("s1", 20_200) in d.held_ids()
+
+
+def test_parallel_calls_of_one_session_share_its_seat() -> None:
+    d = EngineDriver(100_000)
+    d.turn("s", 10_000)
+    first, second = d.ask("s", 10_200), d.ask("s", 10_400)
+    assert d.reason_of(second) == "parallel"
+    view = d.engine.observe(d.now_s).backends[0]
+    assert (view.num_seats, view.num_in_flight) == (1, 2)
+    assert view.in_flight_tokens == 10_400 + int(d.engine.state.typical.output_tokens)
+    d.done(first, input_tokens=10_200)
+    d.done(second, input_tokens=10_400)
+    assert d.engine.observe(d.now_s).backends[0].in_flight_tokens == 0
+
+
+def test_parallel_first_calls_of_a_new_session_share_a_seat_too() -> None:
+    d = EngineDriver(100_000)
+    first, second = d.ask("s"), d.ask("s")
+    assert d.backend_of(first) == d.backend_of(second)
+    assert d.engine.observe(d.now_s).backends[0].num_seats == 1
+
+
+# --- shared prefix ------------------------------------------------------------------------------
+
+
+def test_shared_prefix_is_learned_from_first_calls_and_counted_once() -> None:
+    d = EngineDriver(200_000)
+    for n, cached in enumerate([0, 6_000, 5_000]):
+        d.done(d.ask(f"s{n}"), cached_tokens=cached)
+    assert d.engine.observe(d.now_s).backends[0].shared_prefix_tokens == 0
+    for n in range(10, 26):
+        d.done(d.ask(f"s{n}"), cached_tokens=5_000)
+        d.end(f"s{n}")
+    view = d.engine.observe(d.now_s).backends[0]
+    assert view.shared_prefix_tokens == 5_000
+    assert view.budget_tokens == int(0.95 * 195_000)
+    request_id = d.ask("fresh", 10_000)
+    need = d.engine.state.leases[d.grants[request_id].lease_id].need_tokens
+    assert need == 5_000 + int(d.engine.state.typical.output_tokens)
+
+
+def test_prefix_told_by_the_sdk_counts_only_as_far_as_the_backend_shares_it() -> None:
+    d = EngineDriver(200_000)
+    request_id = d.ask("s", 10_000, shared_prefix_tokens=8_000)
+    assert d.engine.state.leases[d.grants[request_id].lease_id].need_tokens == 10_300
+
+
+# --- stage 1 ------------------------------------------------------------------------------------
+
+
+def fill(d: EngineDriver, *names: str, input_tokens: int = 10_000) -> None:
+    for name in names:
+        d.turn(name, input_tokens)
+
+
+def evict(d: EngineDriver, *names: str) -> None:
+    """Take seat and cache of idle sessions away, as time and pressure would."""
+    for session in d.engine.state.sessions.values():
+        if session.key.session_id in names:
+            ledger.leave_seat(d.engine.state, session)
+            for backend in d.engine.state.backends.values():
+                backend.cache.end(session.key, 0, None)
+
+
+def test_started_session_goes_before_a_new_one_that_came_earlier() -> None:
+    d = EngineDriver(ONE)
+    d.turn("old")
+    evict(d, "old")
+    running = d.ask("busy")
+    new, started = d.ask("new"), d.ask("old", after_s=1.0)
+    assert d.held_ids() == [started, new]
+    d.done(running)
+    d.end("busy")
+    assert started in d.grants
+    assert new not in d.grants
+
+
+def test_evicted_session_may_move_to_where_there_is_room() -> None:
+    d = EngineDriver(ONE, ONE)
+    home = d.turn("s")
+    evict(d, "s")
+    other = next(b for b in ("b0", "b1") if b != home)
+    blocker = d.ask("blocker")
+    while d.backend_of(blocker) != home:
+        d.done(blocker, outcome=TurnOutcome.CANCELLED, after_s=0.0)
+        blocker = d.ask("blocker")
+    assert d.backend_of(d.ask("s")) == other
+
+
+def test_held_sessions_are_placed_jointly_each_at_home_where_it_is_resident() -> None:
+    d = EngineDriver(60_000, 60_000, parameters=Parameters(growth_turns=0.0))
+    homes = {name: d.turn(name, 20_000) for name in ("a", "b")}
+    assert set(homes.values()) == {"b0", "b1"}
+    blockers = [d.ask(f"x{n}", 34_000) for n in range(2)]
+    assert {d.backend_of(b) for b in blockers} == {"b0", "b1"}
+    held = {name: d.ask(name, 40_000) for name in homes}
+    assert len(d.held_ids()) == 2
+    d.step(*[LeaseRenewed(lease_id=d.grants[b].lease_id) for b in blockers])
+    for n, blocker in enumerate(blockers):
+        d.engine.step(d.now_s, [])
+        d.done(blocker, outcome=TurnOutcome.CANCELLED, after_s=0.0)
+        d.end(f"x{n}")
+    assert {name: d.backend_of(held[name]) for name in homes} == homes
+
+
+def test_session_larger_than_any_budget_gets_an_empty_backend_to_itself() -> None:
+    d = EngineDriver(ONE)
+    alone = d.ask("big", 38_000)
+    assert d.reason_of(alone) == "alone"
+    d.done(alone, input_tokens=38_000)
+    evict(d, "big")
+    small = d.ask("small", 1_000)
+    big = d.ask("big", 39_000)
+    assert big in d.held_ids()
+    d.done(small)
+    d.end("small")
+    assert d.reason_of(big) == "alone"
+
+
+# --- bounds -------------------------------------------------------------------------------------
+
+
+def crowded(d: EngineDriver, *started: str) -> list[str]:
+    """One backend full of a running session, `started` held for lack of room."""
+    for name in started:
+        d.turn(name)
+        evict(d, name)
+    d.ask("hog", 20_000)
+    return [d.ask(name, 10_000) for name in started]
+
+
+def test_overdue_session_is_forced_in_after_the_soft_bound() -> None:
+    d = EngineDriver(ONE)
+    (held,) = crowded(d, "s")
+    d.idle(59.0)
+    assert held not in d.grants
+    d.idle(2.0)
+    assert d.reason_of(held) == "forced"
+    assert d.grants[held].receipt.hold_s == pytest.approx(60.0, abs=1.0)
+
+
+def test_forced_grants_are_limited_to_a_share_of_the_backend() -> None:
+    """A 10k refill takes 10k / (40k / 60 s) = 15 s; at phi = 0.2 the next comes 75 s later."""
+    d = EngineDriver(ONE, parameters=Parameters(hold_hard_s=1000.0))
+    first, second = crowded(d, "s1", "s2")
+    d.idle(62.0)
+    assert first in d.grants
+    d.done(first)
+    evict(d, "s1")
+    d.idle(60.0)
+    assert second not in d.grants
+    d.idle(20.0)
+    assert d.reason_of(second) == "forced"
+
+
+def test_soft_forced_grant_respects_the_pool() -> None:
+    d = EngineDriver(ONE)
+    fill(d, "s")
+    evict(d, "s")
+    d.ask("hog", 38_000)
+    held = d.ask("s", 10_000)
+    d.idle(100.0)
+    assert held not in d.grants
+    d.idle(22.0)
+    assert d.reason_of(held) == "forced"
+
+
+@pytest.mark.parametrize("num_started", [1, 5, 12])
+def test_no_started_session_is_held_beyond_the_hard_bound(num_started: int) -> None:
+    d = EngineDriver(ONE)
+    names = [f"s{n}" for n in range(num_started)]
+    held = crowded(d, *names)
+    d.idle(125.0)
+    tick_s = Parameters().tick_s
+    for request_id in held:
+        assert d.grants[request_id].receipt.hold_s <= 120.0 + tick_s
+
+
+def test_nobody_overtakes_an_overdue_session() -> None:
+    d = EngineDriver(100_000)
+    d.turn("big", 10_000)
+    evict(d, "big")
+    hog = d.ask("hog", 60_000)
+    big = d.ask("big", 50_000)
+    d.idle(61.0)
+    small = d.ask("small", 500)
+    assert big in d.held_ids()
+    assert small in d.held_ids()
+    d.done(hog, input_tokens=60_000)
+    d.end("hog")
+    assert big in d.grants
+    assert small in d.grants
+
+
+def test_home_is_where_a_forced_session_is_still_resident() -> None:
+    d = EngineDriver(60_000, 60_000, parameters=Parameters(growth_turns=0.0))
+    home = d.turn("s", 20_000)
+    hogs = [d.ask(f"hog{n}", 36_000) for n in range(2)]
+    assert len({d.backend_of(h) for h in hogs}) == 2
+    held = d.ask("s", 24_000)
+    d.idle(125.0)
+    assert d.backend_of(held) == home
+    assert d.reason_of(held) == "forced"
+
+
+# --- stage 2 ------------------------------------------------------------------------------------
+
+
+def test_new_sessions_are_admitted_strictly_in_order() -> None:
+    d = EngineDriver(ONE)
+    hog = d.ask("hog")
+    large = d.ask("large", 20_000)
+    small = d.ask("small", 100, after_s=1.0)
+    assert d.held_ids() == [large, small]
+    d.done(hog)
+    d.end("hog")
+    assert large in d.grants
+    assert small not in d.grants
+
+
+def test_priority_goes_first_inside_a_tenant() -> None:
+    d = EngineDriver(ONE)
+    hog = d.ask("hog")
+    low = d.ask("low")
+    high = d.ask("high", priority=1, after_s=1.0)
+    d.done(hog)
+    d.end("hog")
+    assert high in d.grants
+    assert low not in d.grants
+
+
+def test_tenants_take_turns_by_their_active_roots() -> None:
+    d = EngineDriver(120_000)
+    running = [d.ask(f"a{n}", tenant="a") for n in range(4)]
+    queue = [d.ask(f"a{n}", tenant="a", after_s=0.1) for n in range(4, 8)]
+    late = d.ask("b0", tenant="b", after_s=0.1)
+    assert d.held_ids() == [*queue, late]
+    d.done(running[0])
+    d.end("a0")
+    assert late in d.grants
+    assert queue[0] not in d.grants
+
+
+def test_new_sessions_wait_while_several_started_ones_are_stuck() -> None:
+    d = EngineDriver(100_000)
+    names = ["s1", "s2", "s3"]
+    fill(d, *names)
+    evict(d, *names)
+    d.ask("hog", 60_000)
+    stuck = [d.ask(name, 50_000) for name in names]
+    new = d.ask("new", 1_000)
+    assert d.held_ids() == [*stuck, new]
+
+
+def test_released_seats_still_weigh_on_new_sessions() -> None:
+    """nu = 0.3: what may come back keeps a share of its room."""
+    weights = {}
+    for weight in (0.0, 1.0):
+        d = EngineDriver(80_000, parameters=Parameters(released_weight=weight))
+        fill(d, "s1", "s2")
+        d.tool("s1", remaining_s=1000.0)
+        d.tool("s2", remaining_s=1000.0)
+        d.step(after_s=2.0)
+        d.ask("busy", 12_000)
+        new = d.ask("new", 12_000)
+        d.idle(3.0)
+        weights[weight] = new in d.grants
+    assert weights == {0.0: True, 1.0: False}
+
+
+# --- release by price ---------------------------------------------------------------------------
+
+
+def seat_released(d: EngineDriver, session_id: str) -> bool:
+    views = {s.session_id: s for s in d.engine.observe(d.now_s).sessions}
+    return views[session_id].seat_released
+
+
+def test_no_seat_is_released_while_nobody_is_held() -> None:
+    d = EngineDriver(ONE)
+    d.turn("s")
+    d.tool("s", remaining_s=5_000.0)
+    d.idle(600.0)
+    assert not seat_released(d, "s")
+
+
+def test_long_announced_tool_releases_its_seat_and_the_next_session_gets_the_room() -> None:
+    d = EngineDriver(ONE)
+    d.turn("s")
+    d.tool("s", remaining_s=500.0)
+    waiting = d.ask("new", 10_000)
+    d.idle(2.5)
+    assert seat_released(d, "s")
+    assert d.reason_of(waiting) == "planned"
+
+
+def test_seat_is_never_released_within_the_first_second_of_a_tool() -> None:
+    d = EngineDriver(ONE)
+    d.turn("s")
+    d.tool("s", remaining_s=500.0)
+    d.ask("new")
+    assert not seat_released(d, "s")
+    d.idle(0.9)
+    assert not seat_released(d, "s")
+
+
+def test_tool_that_ends_before_the_price_keeps_its_seat() -> None:
+    d = EngineDriver(ONE)
+    d.turn("s")
+    d.tool("s", remaining_s=30.0)  # R starts at 60 s
+    d.ask("new")
+    d.idle(20.0)
+    assert not seat_released(d, "s")
+
+
+def test_time_out_below_the_price_keeps_the_seat_however_long_the_history() -> None:
+    d = EngineDriver(ONE)
+    for _ in range(300):
+        d.engine.idle_times.add("bash", 250.0)
+    d.turn("s")
+    d.tool("s", timeout_s=30.0)
+    d.ask("new")
+    d.idle(10.0)
+    assert not seat_released(d, "s")
+
+
+def test_history_of_the_tool_decides_without_an_announcement() -> None:
+    for duration_s, expected in ((250.0, True), (1.5, False)):
+        d = EngineDriver(ONE)
+        for _ in range(300):
+            d.engine.idle_times.add("make", duration_s)
+        d.turn("s")
+        d.tool("s", key="make")
+        d.ask("new")
+        d.idle(3.0)
+        assert seat_released(d, "s") is expected
+
+
+def test_idle_time_is_learned_from_the_next_request() -> None:
+    d = EngineDriver(100_000)
+    d.turn("s")
+    d.tool("s", key="make")
+    d.step(after_s=100.0)
+    d.tool_end("s")
+    d.ask("s", 10_200)
+    weights = d.engine.idle_times.weights("make")
+    assert max(range(len(weights)), key=weights.__getitem__) == bucket_index(100.0)
+
+
+def test_released_session_that_comes_back_in_time_is_still_resident() -> None:
+    d = EngineDriver(ONE)
+    d.turn("s")
+    d.tool("s", remaining_s=500.0)
+    d.ask("new")
+    d.idle(3.0)
+    d.tool_end("s")
+    again = d.ask("s", 10_200)
+    assert d.reason_of(again) == "resident"
+    assert not seat_released(d, "s")
+
+
+def test_deadline_counts_like_an_announced_end() -> None:
+    d = EngineDriver(ONE)
+    d.turn("s")
+    d.step(SessionDeadlineSet(session_id="s", remaining_s=400.0))
+    d.ask("new")
+    d.idle(3.0)
+    assert seat_released(d, "s")
