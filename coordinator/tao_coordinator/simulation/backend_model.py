@@ -1,0 +1,397 @@
+"""One modelled H100 backend: vLLM's scheduler and KV cache over the step law of `engine_constants`.
+
+First come, first served with continuous batching: each step gives every decoding sequence one token
+and spends what is left of the token budget on prompts in chunks. A prompt is admitted when the
+blocks of the whole prompt are free. When a decoding sequence needs a block and none is free, the
+newest request loses its blocks and computes them again later.
+
+The model is exact step by step, but it does not simulate every step: a stretch of pure decode steps
+in which nothing can change is one event, and the token times inside it follow from the step law. A
+request that arrives, or is aborted, cuts the stretch at the next step boundary.
+"""
+
+import math
+from collections import deque
+from typing import Final
+
+from tao_coordinator.simulation.block_pool import BlockPool
+from tao_coordinator.simulation.decode_batch import DecodeBatch
+from tao_coordinator.simulation.engine_constants import EngineConstants
+from tao_coordinator.simulation.request import (
+    BackendSnapshot,
+    LiveRequest,
+    Phase,
+    SimOutput,
+    SimRequest,
+    check_request,
+)
+
+TOKEN_BUDGET: Final = 8192
+"""Tokens that one step computes at most, decoding sequences included."""
+MAX_SEQUENCES: Final = 256
+"""Requests that run at the same time at most."""
+
+
+class BackendModel:
+    """One engine in virtual time; `now_s` never goes back.
+
+    Args:
+        constants: Step law and default pool.
+        block_size: Tokens per KV block.
+        capacity_tokens: Size of the pool, rounded down to whole blocks; the preset's own by
+            default.
+        token_budget: Tokens per step.
+        max_sequences: Requests that run at the same time.
+    """
+
+    def __init__(
+        self,
+        constants: EngineConstants,
+        *,
+        block_size: int = 16,
+        capacity_tokens: int | None = None,
+        token_budget: int = TOKEN_BUDGET,
+        max_sequences: int = MAX_SEQUENCES,
+    ) -> None:
+        if block_size < 1:
+            raise ValueError(f"block_size must be at least 1, not {block_size}")
+        if not 1 <= max_sequences <= token_budget:
+            raise ValueError("max_sequences must be at least 1 and at most token_budget")
+        if capacity_tokens is None:
+            capacity_tokens = constants.kv_capacity_tokens
+        self.constants = constants
+        self.block_size = block_size
+        self.pool = BlockPool(capacity_tokens // block_size)
+        self._token_budget = token_budget
+        self._max_sequences = max_sequences
+        self._live: dict[str, LiveRequest] = {}
+        self._waiting: deque[LiveRequest] = deque()
+        self._running: dict[LiveRequest, None] = {}  # in order of admission
+        self._partial: LiveRequest | None = None  # its prompt is computed in part; never two
+        self._batch = DecodeBatch(block_size)
+        self._aborting: list[LiveRequest] = []
+        self._outputs: list[SimOutput] = []
+        # The step or stretch under way: its start, its number of steps (0: idle), its prompt
+        # chunks.
+        self._start_s = 0.0
+        self._num_steps = 0
+        self._end_s = 0.0
+        self._chunks: list[tuple[LiveRequest, int]] = []
+        self._taken_blocks = 0  # taken already for the decoding sequences of this stretch
+        self._now_s = 0.0
+        self._prefix_queries_tokens = 0
+        self._prefix_hits_tokens = 0
+        self._prompt_tokens = 0
+        self._generation_tokens = 0
+        self._prefilled_tokens = 0
+        self._preemptions = 0
+        self._finished = 0
+        self._aborted = 0
+        self._busy_s = 0.0
+
+    @property
+    def capacity_tokens(self) -> int:
+        """KV pool in tokens: whole blocks."""
+        return self.pool.num_blocks * self.block_size
+
+    def submit(self, now_s: float, request: SimRequest) -> None:
+        """Put a request at the end of the queue.
+
+        Raises:
+            RequestTooLargeError: Prompt and reply together do not fit into the pool.
+            ValueError: A length below 1, an id in use, or hashes that do not fit the lengths.
+        """
+        if request.request_id in self._live:
+            raise ValueError(f"request id {request.request_id!r} is in use")
+        check_request(request, self.block_size, self.pool.num_blocks)
+        self._run_until(now_s, inclusive=False)
+        live = LiveRequest(request)
+        self._live[request.request_id] = live
+        if not self._waiting:  # behind others it could not start before them
+            if self._num_steps:
+                self._cut_stretch(now_s)
+            else:
+                self._end_s = now_s  # idle: a step begins once all that arrives now is here
+        self._waiting.append(live)
+
+    def abort(self, now_s: float, request_id: str) -> bool:
+        """Drop a request: at once while it waits, else at the end of the step under way.
+
+        Returns:
+            Whether the request was known and unfinished. No output follows for it.
+        """
+        self._run_until(now_s, inclusive=False)
+        live = self._live.pop(request_id, None)
+        if live is None:
+            return False
+        self._aborted += 1
+        if live.phase is Phase.WAITING:
+            was_first = live is self._waiting[0]
+            self._waiting.remove(live)
+            if was_first and self._waiting:
+                self._cut_stretch(now_s)  # the next one may fit where this one did not
+        else:
+            self._aborting.append(live)
+            self._cut_stretch(now_s)
+        return True
+
+    def next_event_s(self) -> float | None:
+        """Return when something happens next if nothing arrives; `None`: never."""
+        return self._end_s if self._num_steps or self._waiting else None
+
+    def advance(self, now_s: float) -> list[SimOutput]:
+        """Let time pass up to and including `now_s`; return the milestones since the last call."""
+        self._run_until(now_s, inclusive=True)
+        outputs, self._outputs = self._outputs, []
+        return outputs
+
+    def produced_tokens(self, now_s: float, request_id: str) -> int | None:
+        """Return how many tokens an unfinished request has produced by `now_s`.
+
+        `now_s` lies between the last call of `advance` and the next event. `None`: no such request.
+        """
+        live = self._live.get(request_id)
+        if live is None:
+            return None
+        if live.phase is not Phase.DECODE:
+            return live.produced_tokens
+        return self._batch.produced(live) + self._steps_done(now_s)
+
+    def snapshot(self, now_s: float) -> BackendSnapshot:
+        """Return the engine's counts; `now_s` as for `produced_tokens`."""
+        steps = self._steps_done(now_s)
+        growth = max(0, self._batch.blocks_needed(steps) - self._taken_blocks)
+        return BackendSnapshot(
+            running=len(self._running),
+            waiting=len(self._waiting),
+            used_blocks=self.pool.num_referenced + growth,
+            num_blocks=self.pool.num_blocks,
+            prefix_queries_tokens=self._prefix_queries_tokens,
+            prefix_hits_tokens=self._prefix_hits_tokens,
+            prompt_tokens=self._prompt_tokens,
+            generation_tokens=self._generation_tokens + steps * self._batch.num_sequences,
+            prefilled_tokens=self._prefilled_tokens,
+            preemptions=self._preemptions,
+            finished=self._finished,
+            aborted=self._aborted,
+            busy_s=self._busy_s,
+        )
+
+    # --- time ---------------------------------------------------------------------------------
+
+    def _run_until(self, now_s: float, *, inclusive: bool) -> None:
+        if now_s < self._now_s:
+            raise ValueError(f"time went back from {self._now_s} to {now_s}")
+        self._now_s = now_s
+        while self._num_steps or self._waiting:
+            if self._end_s > now_s or (self._end_s == now_s and not inclusive):
+                break
+            if self._num_steps:
+                self._end_step()
+            self._begin_step(self._end_s)
+
+    def _steps_done(self, now_s: float) -> int:
+        """Return how many steps of the stretch under way have ended by `now_s`."""
+        if self._chunks or not self._num_steps or now_s <= self._start_s:
+            return 0
+        if now_s >= self._end_s:
+            return self._num_steps
+        # The length of a stretch is quadratic in its steps: solve, then come down to the truth.
+        passed_s = now_s - self._start_s
+        per_step_s = self._stretch_s(1)
+        growth_s = self._stretch_s(2) - 2 * per_step_s
+        linear_s = per_step_s - growth_s / 2
+        root_s = math.sqrt(max(0.0, linear_s**2 + 2 * growth_s * passed_s))
+        steps = min(int(2 * passed_s / (linear_s + root_s)) + 1, self._num_steps)
+        while self._start_s + self._stretch_s(steps) > now_s:
+            steps -= 1
+        return steps
+
+    def _stretch_s(self, num_steps: int) -> float:
+        batch = self._batch
+        return self.constants.decode_s(num_steps, batch.num_sequences, batch.context_tokens)
+
+    def _cut_stretch(self, now_s: float) -> None:
+        """End the stretch under way at its first step boundary that is not before `now_s`."""
+        if self._chunks or self._num_steps <= 1:
+            return
+        steps = self._steps_done(now_s)
+        if steps == 0 or self._start_s + self._stretch_s(steps) < now_s:
+            steps += 1
+        if steps < self._num_steps:
+            self._num_steps = steps
+            self._end_s = self._start_s + self._stretch_s(steps)
+
+    # --- a step begins --------------------------------------------------------------------------
+
+    def _begin_step(self, now_s: float) -> None:
+        batch, pool = self._batch, self.pool
+        self._taken_blocks = 0
+        needed = batch.blocks_needed(1)
+        preempted = needed > pool.num_free
+        if preempted:
+            self._make_room()
+        elif self._partial or self._waiting:
+            # Room for the next tokens of those that decode comes before new prompts.
+            pool.take(needed)
+            self._taken_blocks = needed
+        if self._partial or self._waiting:
+            self._plan_chunks(admit=not preempted)
+        self._start_s = now_s
+        if self._chunks:
+            self._num_steps = 1
+            self._end_s = now_s + self._prefill_step_s()
+        elif batch.num_sequences:
+            # After a preemption the queue is looked at again after one step.
+            steps = 1 if preempted else batch.steps_to_next_end()
+            self._num_steps = batch.steps_that_fit(steps, pool.num_free + self._taken_blocks)
+            self._end_s = now_s + self._stretch_s(self._num_steps)
+        else:
+            assert not self._waiting, "an idle engine can always admit the first in its queue"
+            self._num_steps = 0
+
+    def _plan_chunks(self, *, admit: bool) -> None:
+        budget = self._token_budget - self._batch.num_sequences
+        if self._partial:
+            budget -= self._schedule_chunk(self._partial, budget)
+        while admit and budget and self._waiting and len(self._running) < self._max_sequences:
+            live = self._waiting[0]
+            if not self._admit(live):
+                return
+            self._waiting.popleft()
+            budget -= self._schedule_chunk(live, budget)
+
+    def _admit(self, live: LiveRequest) -> bool:
+        size = self.block_size
+        # A prompt that is cached as a whole still computes its last block, for the next token.
+        hit_limit = min((live.target_tokens - 1) // size, len(live.chain))
+        holding = self.pool.admit(live.chain, hit_limit, -(-live.target_tokens // size))
+        if holding is None:
+            return False
+        live.holding = holding
+        live.computed_tokens = holding.hit_blocks * size
+        live.phase = Phase.PREFILL
+        self._running[live] = None
+        if live.cached_tokens is None:
+            live.cached_tokens = live.computed_tokens
+            self._prefix_queries_tokens += live.target_tokens
+            self._prefix_hits_tokens += live.computed_tokens
+        return True
+
+    def _schedule_chunk(self, live: LiveRequest, budget: int) -> int:
+        chunk = min(live.target_tokens - live.computed_tokens, budget)
+        self._chunks.append((live, chunk))
+        self._publish(live, live.computed_tokens + chunk)
+        return chunk
+
+    def _prefill_step_s(self) -> float:
+        batch = self._batch
+        new, attention = 0, 0.0
+        for live, chunk in self._chunks:
+            new += chunk
+            attention += chunk * (live.computed_tokens + chunk / 2)
+        return self.constants.prefill_step_s(
+            batch.num_sequences, batch.context_tokens, new, attention
+        )
+
+    def _make_room(self) -> None:
+        """Give each decoding sequence the block it needs, oldest first, at the newest's expense."""
+        for live in list(self._running):
+            if live.phase is Phase.DECODE and self._batch.starts_block(live):
+                while self.pool.num_free == 0 and live in self._running:
+                    self._preempt(next(reversed(self._running)))
+                if live in self._running:
+                    self.pool.take(1)
+                    self._taken_blocks += 1
+
+    def _preempt(self, live: LiveRequest) -> None:
+        self._leave(live)
+        live.phase = Phase.WAITING
+        live.target_tokens = live.request.prompt_tokens + live.produced_tokens
+        self._waiting.appendleft(live)
+        self._preemptions += 1
+
+    # --- a step ends ----------------------------------------------------------------------------
+
+    def _end_step(self) -> None:
+        batch, steps, now_s = self._batch, self._num_steps, self._end_s
+        self._busy_s += now_s - self._start_s
+        self.pool.take(batch.blocks_needed(steps) - self._taken_blocks)
+        self._generation_tokens += steps * batch.num_sequences
+        batch.advance(steps)
+        for live in batch.pop_finished():
+            self._finish(live, now_s)
+        self._partial = None
+        for live, chunk in self._chunks:
+            live.computed_tokens += chunk
+            self._prefilled_tokens += chunk
+            if live.computed_tokens == live.target_tokens:
+                self._end_prefill(live, now_s)
+            else:
+                self._partial = live
+        self._chunks.clear()
+        for live in self._aborting:
+            if live in self._running:
+                self._leave(live)
+        self._aborting.clear()
+
+    def _end_prefill(self, live: LiveRequest, now_s: float) -> None:
+        request = live.request
+        live.produced_tokens += 1
+        self._generation_tokens += 1
+        is_last = live.produced_tokens == request.output_tokens
+        if live.first_token_s is None:
+            live.first_token_s = now_s
+            self._prompt_tokens += request.prompt_tokens
+            if not is_last:
+                self._report(live, None)
+        if is_last:
+            self._finish(live, now_s)
+        else:
+            live.phase = Phase.DECODE
+            self._batch.join(live)
+
+    def _finish(self, live: LiveRequest, now_s: float) -> None:
+        self._leave(live)
+        self._report(live, now_s)
+
+    def _leave(self, live: LiveRequest) -> None:
+        """Take a running request out of the engine; its full blocks stay in the cache."""
+        if live.phase is Phase.PREFILL:
+            if live is self._partial:
+                self._partial = None
+            num_blocks = -(-live.target_tokens // self.block_size)
+        else:
+            if live.join_number:
+                self._batch.leave(live)
+            num_blocks = -(-live.computed_tokens // self.block_size)
+        assert live.holding is not None
+        self._publish(live, live.computed_tokens)
+        self.pool.release(live.holding, num_blocks)
+        live.holding = None
+        live.computed_tokens = 0
+        del self._running[live]
+
+    def _publish(self, live: LiveRequest, computed_tokens: int) -> None:
+        assert live.holding is not None
+        num_blocks = min(computed_tokens // self.block_size, len(live.chain))
+        self.pool.publish(live.holding, num_blocks)
+
+    def _report(self, live: LiveRequest, finished_s: float | None) -> None:
+        request_id = live.request.request_id
+        if self._live.get(request_id) is not live:
+            return  # aborted while its last step ran
+        if finished_s is not None:
+            del self._live[request_id]
+            self._finished += 1
+        assert live.first_token_s is not None
+        assert live.cached_tokens is not None
+        self._outputs.append(
+            SimOutput(
+                request_id=request_id,
+                first_token_s=live.first_token_s,
+                finished_s=finished_s,
+                produced_tokens=live.produced_tokens,
+                cached_tokens=live.cached_tokens,
+            )
+        )
