@@ -1,0 +1,145 @@
+"""From what the children recorded to the figures of one policy.
+
+Two clocks of the same machine are joined: the fleet dates when an agent asked for a turn and when
+it got the answer, the backends when a request came, when its first token was out and when it was
+done. A turn's time to first token runs from the agent's asking, so a hold and the engine's queue
+are both in it. All durations are reported in engine seconds: real seconds times the time scale.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from statistics import fmean, quantiles
+
+Record = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyResult:
+    """Figures of one policy. Times in engine seconds."""
+
+    policy: str
+    num_sessions: int
+    num_turns: int
+    num_failed_sessions: int
+    """Sessions that did not end by submitting."""
+    task_s_mean: float
+    task_s_max: float
+    ttft_s_mean: float
+    ttft_s_p99: float
+    hit_rate: float
+    """Prompt tokens found cached over prompt tokens, 0..1."""
+    output_tokens_per_s: float
+    hold_s_max: float
+    makespan_s: float
+    pressure: float
+    """Largest sum of live sessions' contexts over the pool of all backends."""
+    wall_s: float
+    """Real seconds."""
+
+    def to_json(self) -> dict[str, object]:
+        """Plain values."""
+        return asdict(self)
+
+
+def number(record: Record, key: str) -> float:
+    """A numeric field; absent or null counts as 0."""
+    value = record.get(key)
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def summarise(
+    policy: str,
+    fleet: Iterable[Record],
+    backend_requests: Iterable[Record],
+    *,
+    pool_tokens: int,
+    time_scale: float,
+    wall_s: float,
+) -> PolicyResult:
+    """Join the two logs and reduce them.
+
+    Args:
+        policy: name for the table.
+        fleet: the fleet's records, kinds `turn` and `session`.
+        backend_requests: finished requests of all backends.
+        pool_tokens: KV pool of all backends together.
+        time_scale: engine seconds per real second.
+        wall_s: real duration of the whole arm.
+
+    Raises:
+        ValueError: no turn was finished, so there is nothing to report.
+    """
+    turns: list[Record] = []
+    sessions: list[Record] = []
+    for record in fleet:
+        (turns if record.get("kind") == "turn" else sessions).append(record)
+    done = [r for r in backend_requests if r.get("outcome") == "completed"]
+    ttfts_s = [ttft * time_scale for ttft in first_token_times_s(turns, done)]
+    if not ttfts_s or not sessions:
+        raise ValueError(f"policy {policy}: no turn reached a backend")
+    started = min(number(s, "started_at") for s in sessions)
+    ended = max(number(s, "ended_at") for s in sessions)
+    makespan_s = (ended - started) * time_scale
+    tasks_s = [(number(s, "ended_at") - number(s, "started_at")) * time_scale for s in sessions]
+    prompt = sum(number(r, "prompt_tokens") for r in done)
+    return PolicyResult(
+        policy=policy,
+        num_sessions=len(sessions),
+        num_turns=len(turns),
+        num_failed_sessions=sum(s.get("exit_status") != "Submitted" for s in sessions),
+        task_s_mean=fmean(tasks_s),
+        task_s_max=max(tasks_s),
+        ttft_s_mean=fmean(ttfts_s),
+        ttft_s_p99=percentile(ttfts_s, 99),
+        hit_rate=sum(number(r, "cached_tokens") for r in done) / max(1.0, prompt),
+        output_tokens_per_s=sum(number(r, "output_tokens") for r in done) / makespan_s,
+        hold_s_max=max(number(t, "hold_s") for t in turns) * time_scale,
+        makespan_s=makespan_s,
+        pressure=peak_context_tokens(turns, sessions) / pool_tokens,
+        wall_s=wall_s,
+    )
+
+
+def first_token_times_s(turns: Iterable[Record], requests: Iterable[Record]) -> list[float]:
+    """Seconds from an agent's asking to the first token, one per turn that a backend served.
+
+    A backend's request belongs to the turn of its session in whose interval it arrived; a turn that
+    was retried inside the agent has several, and counts until the first token of the last.
+    """
+    by_session: defaultdict[str, list[Record]] = defaultdict(list)
+    for request in requests:
+        by_session[str(request.get("session_id"))].append(request)
+    found: list[float] = []
+    for turn in turns:
+        asked, answered = number(turn, "asked_at"), number(turn, "answered_at")
+        firsts = [
+            number(request, "first_token_at")
+            for request in by_session[str(turn.get("session_id"))]
+            if asked <= number(request, "received_at") <= answered
+        ]
+        if firsts:
+            found.append(max(firsts) - asked)
+    return found
+
+
+def peak_context_tokens(turns: Iterable[Record], sessions: Iterable[Record]) -> int:
+    """Largest sum of the newest contexts of sessions that were alive at the same time."""
+    changes: list[tuple[float, str, int]] = []
+    for turn in turns:
+        tokens = int(number(turn, "input_tokens") + number(turn, "output_tokens"))
+        changes.append((number(turn, "answered_at"), str(turn.get("session_id")), tokens))
+    changes += [(number(s, "ended_at"), str(s.get("session_id")), 0) for s in sessions]
+    live: dict[str, int] = {}
+    peak = 0
+    for _, session_id, tokens in sorted(changes):
+        live[session_id] = tokens
+        peak = max(peak, sum(live.values()))
+    return peak
+
+
+def percentile(values: list[float], percent: int) -> float:
+    """Percentile by linear interpolation; of one value, that value."""
+    if len(values) < 2:
+        return values[0]
+    return quantiles(values, n=100, method="inclusive")[percent - 1]
