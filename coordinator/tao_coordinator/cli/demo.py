@@ -73,7 +73,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Run every policy on the same work and report."""
     from tao_coordinator.demo import workload
     from tao_coordinator.demo.arm import DemoSettings, run_arm, write_inputs
-    from tao_coordinator.demo.processes import ChildFailedError
     from tao_coordinator.engine import POLICIES
 
     policies: list[str] = arguments.policy or list(_DEFAULT_POLICIES)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import httpx2
 
+from tao_coordinator.children import Child, ChildFailedError, ChildProcesses
 from tao_coordinator.demo import measure
 from tao_coordinator.demo.measure import PolicyResult, Record
-from tao_coordinator.demo.processes import Child, ChildFailedError, ChildProcesses
 from tao_coordinator.demo.workload import Workload
 
 FLEET_S_MAX = 600.0
@@ -89,7 +89,7 @@ def _start_backends(children: ChildProcesses, settings: DemoSettings, folder: Pa
     backends = [
         children.start(f"backend {number}", arguments) for number in range(settings.num_backends)
     ]
-    return [_url_in(backend.wait_for_line("listening on")) for backend in backends]
+    return [backend.wait_for_url() for backend in backends]
 
 
 def _start_coordinator(
@@ -103,7 +103,7 @@ def _start_coordinator(
     for number, url in enumerate(urls):
         arguments += ["--backend", f"backend-{number}={url}"]
     coordinator = children.start("coordinator", arguments)
-    url = _url_in(coordinator.wait_for_line("listening on"))
+    url = coordinator.wait_for_url()
     deadline_s = time.monotonic() + _FETCH_S
     while httpx2.get(f"{url}/readyz", timeout=_FETCH_S).status_code != 200:
         if time.monotonic() > deadline_s:
@@ -163,7 +163,3 @@ def _finished_requests(url: str) -> list[Record]:
     answer.raise_for_status()
     found: list[Record] = answer.json()["requests"]
     return found
-
-
-def _url_in(line: str) -> str:
-    return next(word for word in line.split() if word.startswith("http://"))

@@ -1,4 +1,4 @@
-"""Child processes that never outlive the demo.
+"""Child processes that never outlive the command that started them.
 
 Each child leads its own process group, so that its own children (an agent's shell commands) end
 with it. `ChildProcesses` is a context manager: whatever ends the block, a result, an error or
@@ -50,6 +50,11 @@ class Child:
         ]
         for reader in self._readers:
             reader.start()
+
+    def wait_for_url(self) -> str:
+        """The address in the line by which a server says that it listens."""
+        line = self.wait_for_line("listening on")
+        return next(word for word in line.split() if word.startswith("http://"))
 
     def wait_for_line(self, text: str) -> str:
         """The first line of stdout that contains `text`."""

@@ -1,0 +1,1 @@
+"""Benchmarks: figures that anyone can measure again on his own machine. Never asserted in tests."""

@@ -1,0 +1,51 @@
+"""`tao bench`: measure the product on this machine."""
+
+import argparse
+import json
+import sys
+
+
+def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the sub-command and its benchmarks."""
+    parser = subparsers.add_parser("bench", help="measure the product on this machine")
+    benchmarks = parser.add_subparsers(metavar="BENCHMARK", required=True)
+    lease = benchmarks.add_parser(
+        "lease",
+        help="latency of a resident lease on loopback",
+        description=(
+            "Starts a coordinator and two simulated backends and measures lease and release of "
+            "resident sessions over one keep-alive connection, beside GET /healthz on the same."
+        ),
+    )
+    lease.add_argument("--sessions", type=int, default=1000, help="live sessions (%(default)s)")
+    lease.add_argument("--calls", type=int, default=5000, help="measured turns (%(default)s)")
+    lease.add_argument("--json", action="store_true", help="print the result as JSON")
+    lease.set_defaults(run=run_lease)
+
+
+def run_lease(arguments: argparse.Namespace) -> int:
+    """Run `tao bench lease`."""
+    from tao_coordinator.bench import lease
+    from tao_coordinator.children import ChildFailedError
+
+    if arguments.sessions < 1 or arguments.calls < 2:
+        raise ValueError("--sessions must be at least 1 and --calls at least 2")
+    try:
+        result = lease.run(
+            arguments.sessions, arguments.calls, lambda text: print(text, file=sys.stderr)
+        )
+    except ChildFailedError as error:
+        print(f"tao: bench: {error}", file=sys.stderr)
+        return 1
+    if arguments.json:
+        print(json.dumps(result.to_json(), indent=2))
+        return 0
+    print(f"{result.num_sessions} live sessions, {result.num_calls} turns, one connection")
+    for name in ("lease", "release", "healthz"):
+        latency: lease.Latency = getattr(result, name)
+        print(
+            f"{name:8} p50 {latency.p50_ms:6.2f} ms  p99 {latency.p99_ms:6.2f} ms  "
+            f"max {latency.max_ms:6.2f} ms"
+        )
+    print(f"{result.pairs_per_s:.0f} lease+release pairs/s, {result.num_resident} by bypass")
+    return 0
