@@ -18,12 +18,14 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
 
+from tao_coordinator.errors import CoordinatorError
+
 START_S = 60.0
 """Longest wait for a child to say that it is ready; a cold disk makes imports slow."""
 STOP_S = 3.0
 
 
-class ChildFailedError(RuntimeError):
+class ChildFailedError(CoordinatorError):
     """A child process did not start, or ended when it should not have."""
 
 

@@ -139,7 +139,7 @@ class _Client:
     def turn(self, session: int, tokens: int) -> tuple[float, float, str]:
         """Lease and release one turn; the two durations and the receipt's reason."""
         self._num_requests += 1
-        request = {
+        request: dict[str, object] = {
             "request_id": f"r{self._num_requests}",
             "session_id": f"s{session}",
             "input_tokens": tokens,
@@ -150,7 +150,7 @@ class _Client:
         if status != 200:
             raise OSError(f"a lease was answered with {status}: {answer[:200]!r}")
         granted = json.loads(answer)
-        report = {
+        report: dict[str, object] = {
             "outcome": "completed",
             "input_tokens": tokens,
             "cached_tokens": tokens,

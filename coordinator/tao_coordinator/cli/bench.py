@@ -26,17 +26,12 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 def run_lease(arguments: argparse.Namespace) -> int:
     """Run `tao bench lease`."""
     from tao_coordinator.bench import lease
-    from tao_coordinator.children import ChildFailedError
 
     if arguments.sessions < 1 or arguments.calls < 2:
         raise ValueError("--sessions must be at least 1 and --calls at least 2")
-    try:
-        result = lease.run(
-            arguments.sessions, arguments.calls, lambda text: print(text, file=sys.stderr)
-        )
-    except ChildFailedError as error:
-        print(f"tao: bench: {error}", file=sys.stderr)
-        return 1
+    result = lease.run(
+        arguments.sessions, arguments.calls, lambda text: print(text, file=sys.stderr)
+    )
     if arguments.json:
         print(json.dumps(result.to_json(), indent=2))
         return 0
