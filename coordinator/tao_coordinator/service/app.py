@@ -1,10 +1,13 @@
 """The HTTP application: routes, error shapes, the door."""
 
-from starlette.applications import Starlette
+from typing import Any
+
 from starlette.exceptions import HTTPException
+from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp
+from starlette.routing import Router
+from starlette.types import ASGIApp, ExceptionHandler
 
 from tao_coordinator.errors import EngineError, RequestError
 from tao_coordinator.service.door import Door
@@ -26,19 +29,19 @@ def build_app(runtime: Runtime, metrics: ServiceMetrics, api_key: str | None = N
         metrics: The registry that `/metrics` shows.
         api_key: Required from every client when given.
     """
-    app = Starlette(
-        routes=[
-            *LeaseRoutes(runtime).routes(),
-            *EventRoutes(runtime, metrics).routes(),
-            *ViewRoutes(runtime, metrics).routes(),
-        ],
-        exception_handlers={
-            RequestError: _request_error,
-            EngineError: _engine_error,
-            HTTPException: _router_error,
-        },
-    )
-    app.router.redirect_slashes = False
+    routes = [
+        *LeaseRoutes(runtime).routes(),
+        *EventRoutes(runtime, metrics).routes(),
+        *ViewRoutes(runtime, metrics).routes(),
+    ]
+    # Not Starlette's application class: its outermost layer answers failures in plain text before
+    # the door can give them their shape.
+    handlers: dict[Any, ExceptionHandler] = {
+        RequestError: _request_error,
+        EngineError: _engine_error,
+        HTTPException: _router_error,
+    }
+    app = ExceptionMiddleware(Router(routes, redirect_slashes=False), handlers=handlers)
     return Door(app, metrics, api_key)
 
 

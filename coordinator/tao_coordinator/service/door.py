@@ -42,6 +42,8 @@ class Door:
         """Serve one request."""
         if scope["type"] != "http":
             raise RuntimeError(f"only HTTP is served, got {scope['type']}")
+        # Starlette's router raises its 404 and 405 as exceptions only inside an application.
+        scope["app"] = self._app
         started_s = time.perf_counter()
         status = 0
 

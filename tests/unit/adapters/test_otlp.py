@@ -192,10 +192,22 @@ def test_recent_uids_forget_the_oldest() -> None:
     assert len(recent) == 2
 
 
-JSON_KEYS = (
-    "resourceLogs scopeLogs logRecords attributes key value eventName timeUnixNano"
-    " stringValue intValue doubleValue boolValue arrayValue values"
-).split()
+JSON_KEYS = [
+    "resourceLogs",
+    "scopeLogs",
+    "logRecords",
+    "attributes",
+    "key",
+    "value",
+    "eventName",
+    "timeUnixNano",
+    "stringValue",
+    "intValue",
+    "doubleValue",
+    "boolValue",
+    "arrayValue",
+    "values",
+]
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
     lambda inner: (

@@ -1,0 +1,127 @@
+"""Flags and variables of `tao coordinator` as one checked configuration."""
+
+import argparse
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from tao_coordinator.cli.coordinator import config_from, register
+from tao_coordinator.config import BackendConfig, CoordinatorConfig
+from tao_coordinator.errors import ConfigurationError
+
+ONE = ["--backend", "http://gpu-0:8000"]
+
+
+def config(
+    arguments: Sequence[str], environment: Mapping[str, str] | None = None
+) -> CoordinatorConfig:
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    register(parser.add_subparsers())
+    return config_from(parser.parse_args(["coordinator", *arguments]), environment or {})
+
+
+def test_defaults_are_safe() -> None:
+    assert config(ONE) == CoordinatorConfig(
+        backends=(BackendConfig(backend_id="gpu-0:8000", base_url="http://gpu-0:8000"),),
+        host="127.0.0.1",
+        port=8700,
+        policy="tao",
+        api_key=None,
+        time_scale=1.0,
+        log_level="info",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "backend_id", "base_url"),
+    [
+        ("http://gpu-0:8000/v1", "gpu-0:8000", "http://gpu-0:8000"),
+        ("http://gpu-0:8000/v1/", "gpu-0:8000", "http://gpu-0:8000"),
+        ("http://gpu-0/", "gpu-0:80", "http://gpu-0"),
+        ("https://gpu-0/llm/v1", "gpu-0:443", "https://gpu-0/llm"),
+        ("http://[::1]:8000", "::1:8000", "http://[::1]:8000"),
+        ("left=http://gpu-0:8000", "left", "http://gpu-0:8000"),
+    ],
+)
+def test_backend_is_an_api_root_with_an_id(text: str, backend_id: str, base_url: str) -> None:
+    (backend,) = config(["--backend", text]).backends
+    assert (backend.backend_id, backend.base_url) == (backend_id, base_url)
+
+
+def test_capacity_is_for_one_backend_or_for_all() -> None:
+    flags = (
+        "--backend a=http://a:1 --backend b=http://b:1"
+        " --capacity 500_000 --capacity b=96000 --capacity-scale a=0.9"
+    )
+    backends = config(flags.split()).backends
+    assert [b.capacity_tokens for b in backends] == [500_000, 96_000]
+    assert [b.capacity_scale for b in backends] == [0.9, 1.0]
+
+
+def test_flags_win_over_variables() -> None:
+    environment = {
+        "TAO_BACKENDS": "http://env-a:1, b=http://env-b:2",
+        "TAO_HOST": "0.0.0.0",
+        "TAO_PORT": "9000",
+        "TAO_POLICY": "round-robin",
+        "TAO_CAPACITY": "b=5000",
+        "TAO_CAPACITY_SCALE": "0.5",
+        "TAO_API_KEY": "from-env",
+        "TAO_TIME_SCALE": "10",
+        "TAO_LOG_LEVEL": "DEBUG",
+    }
+    by_environment = config([], environment)
+    assert [b.backend_id for b in by_environment.backends] == ["env-a:1", "b"]
+    assert [b.capacity_tokens for b in by_environment.backends] == [None, 5000]
+    assert [b.capacity_scale for b in by_environment.backends] == [0.5, 0.5]
+    assert (by_environment.host, by_environment.port) == ("0.0.0.0", 9000)
+    assert (by_environment.policy, by_environment.api_key) == ("round-robin", "from-env")
+    assert (by_environment.time_scale, by_environment.log_level) == (10.0, "debug")
+    by_flags = config(
+        [*ONE, "--port", "0", "--policy", "tao", "--api-key", "k", "--capacity", "7"], environment
+    )
+    assert (by_flags.port, by_flags.policy, by_flags.api_key) == (0, "tao", "k")
+    assert [b.capacity_tokens for b in by_flags.backends] == [7]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "culprit"),
+    [
+        ([], "--backend"),
+        (["--backend", "gpu-0:8000"], "http"),
+        (["--backend", "ftp://gpu-0"], "http"),
+        (["--backend", "http://"], "host"),
+        (["--backend", "http://gpu-0:notaport"], "notaport"),
+        (["--backend", "http://gpu-0:99999"], "99999|range"),
+        (["--backend", "http://user:secret@gpu-0"], "credentials"),
+        (["--backend", "http://gpu-0/?x=1"], "query"),
+        (["--backend", "a b=http://gpu-0"], "a b"),
+        ([*ONE, *ONE], "gpu-0:8000"),
+        ([*ONE, "--backend", "http://gpu-0:8000/other"], "ID=URL"),
+        ([*ONE, "--capacity", "many"], "--capacity"),
+        ([*ONE, "--capacity", "0"], "--capacity"),
+        ([*ONE, "--capacity", "-5"], "--capacity"),
+        ([*ONE, "--capacity", "other=5"], "other"),
+        ([*ONE, "--capacity-scale", "0"], "--capacity-scale"),
+        ([*ONE, "--capacity-scale", "nan"], "--capacity-scale"),
+        ([*ONE, "--port", "70000"], "--port"),
+        ([*ONE, "--port", "http"], "--port"),
+        ([*ONE, "--host", ""], "--host"),
+        ([*ONE, "--api-key", "schlüssel"], "--api-key"),
+        ([*ONE, "--time-scale", "0"], "--time-scale"),
+        ([*ONE, "--time-scale", "fast"], "--time-scale"),
+        ([*ONE, "--log-level", "loud"], "--log-level"),
+    ],
+)
+def test_nonsense_is_refused_by_the_name_of_its_flag(arguments: list[str], culprit: str) -> None:
+    with pytest.raises(ConfigurationError, match=culprit):
+        config(arguments)
+
+
+def test_key_is_in_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        config([*ONE, "--api-key", "gehörtmir"])
+    assert "gehört" not in str(caught.value)
+    with pytest.raises(ConfigurationError) as caught:
+        config(["--backend", "http://user:secret@gpu-0"])
+    assert "secret" not in str(caught.value)
