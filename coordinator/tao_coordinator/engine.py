@@ -140,6 +140,10 @@ class Engine:
         started_s = now_s if self._started_s is None else self._started_s
         return observe(self.state, self.policy.name, now_s, started_s)
 
+    def has_lease(self, lease_id: str) -> bool:
+        """Whether this lease is alive, as of the last step."""
+        return lease_id in self.state.leases
+
     def check(self) -> None:
         """Assert every invariant; O(everything), for tests and simulation."""
         self.state.check()
@@ -183,8 +187,7 @@ class Engine:
             return intake.hold_notice(state, turn)
         lease_id = state.lease_by_request.get(request_id)
         if lease_id is not None:
-            lease = state.leases[lease_id]
-            return self._grant_effect(lease, "repeated", 0.0, None)
+            return self._grant_effect(state.leases[lease_id], is_repeat=True)
         if request_id in state.finished:
             return Reject(
                 request_id=request_id,
@@ -215,10 +218,17 @@ class Engine:
                 state.parameters.forced_share
             )
         state.totals.granted[assignment.reason] += 1
-        plan_id = state.totals.plans if assignment.is_planned else None
-        self._effects.append(self._grant_effect(lease, assignment.reason, hold_s, plan_id))
+        lease.receipt = Receipt(
+            policy=self.policy.name,
+            reason=assignment.reason,
+            hold_s=hold_s,
+            cache_credit_tokens=lease.predicted_tokens,
+            plan_id=state.totals.plans if assignment.is_planned else None,
+        )
+        self._effects.append(self._grant_effect(lease))
 
-    def _grant_effect(self, lease: Lease, reason: str, hold_s: float, plan_id: int | None) -> Grant:
+    def _grant_effect(self, lease: Lease, *, is_repeat: bool = False) -> Grant:
+        assert lease.receipt is not None
         return Grant(
             request_id=lease.request_id,
             lease_id=lease.lease_id,
@@ -226,13 +236,8 @@ class Engine:
             base_url=self.state.backends[lease.backend_id].base_url,
             start_within_s=self.state.parameters.start_within_s,
             strength="hard" if lease.predicted_tokens else "soft",
-            receipt=Receipt(
-                policy=self.policy.name,
-                reason=reason,
-                hold_s=hold_s,
-                cache_credit_tokens=lease.predicted_tokens,
-                plan_id=plan_id,
-            ),
+            receipt=lease.receipt,
+            is_repeat=is_repeat,
         )
 
     def _poll_started(self, event: PollStarted) -> None:
@@ -261,8 +266,12 @@ class Engine:
 
     def _lease_renewed(self, event: LeaseRenewed) -> None:
         lease = self.state.leases.get(event.lease_id)
-        if lease is not None:
+        if lease is None:
+            return
+        if lease.expires_s > self._now_s:
             ledger.start(self.state, lease, self._now_s)
+        else:  # over, though no tick has looked at it yet
+            self._lease_released(LeaseReleased(lease_id=event.lease_id, outcome=TurnOutcome.LOST))
 
     def _lease_released(self, event: LeaseReleased) -> None:
         lease = self.state.leases.get(event.lease_id)

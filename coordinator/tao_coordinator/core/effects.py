@@ -46,6 +46,8 @@ class Grant:
     strength: str
     """`hard` or `soft`."""
     receipt: Receipt
+    is_repeat: bool = False
+    """True: the caller asked again for a lease that it was given before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from tao_coordinator.core.effects import Receipt
 from tao_coordinator.core.rates import BackendRates
 from tao_coordinator.core.shadow_cache import ShadowCache
 
@@ -125,6 +126,8 @@ class Lease:
     """Private tokens predicted to be cached when the lease was granted."""
     was_first: bool
     """First turn of its session: what it finds cached is the shared prefix."""
+    receipt: Receipt | None = None
+    """Why it was granted; told again when the caller asks again."""
 
 
 @dataclass(slots=True)

@@ -307,3 +307,24 @@ def test_finished_requests_are_remembered_up_to_a_bound() -> None:
         d.engine.step(0.0, [TurnRequested(request_id=f"q{n}", session_id="s", input_tokens=10)])
         d.engine.step(0.0, [TurnAbandoned(request_id=f"q{n}")])
     assert len(d.engine.state.finished) == 4_096
+
+
+def test_repeated_answer_tells_the_original_receipt() -> None:
+    d = EngineDriver(SMALL)
+    first, second = d.ask("s1"), d.ask("s2")
+    d.done(first, after_s=3.0)
+    d.end("s1")
+    (again,) = d.step(TurnRequested(request_id=second, session_id="s2", input_tokens=10_000))
+    assert isinstance(again, Grant)
+    assert again.is_repeat
+    assert again.receipt == d.grants[second].receipt
+    assert again.receipt.hold_s == pytest.approx(3.0)
+
+
+def test_renewal_after_expiry_does_not_revive_a_lease() -> None:
+    d = EngineDriver(100_000, parameters=Parameters(tick_s=10.0))
+    lease_id = d.grants[d.ask("s")].lease_id
+    assert d.engine.has_lease(lease_id)
+    d.step(LeaseRenewed(lease_id=lease_id), after_s=6.0)
+    assert not d.engine.has_lease(lease_id)
+    assert d.engine.observe(d.now_s).counters.released == {"lost": 1}
