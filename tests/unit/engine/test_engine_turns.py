@@ -134,6 +134,7 @@ def test_running_lease_needs_renewals_and_is_lost_after_silence() -> None:
     d = EngineDriver(100_000)
     request_id = d.ask("s")
     lease_id = d.grants[request_id].lease_id
+    d.step(LeaseRenewed(lease_id=lease_id), after_s=1.0)
     for _ in range(12):
         d.step(LeaseRenewed(lease_id=lease_id), after_s=30.0)
     assert d.engine.observe(d.now_s).backends[0].num_in_flight == 1
