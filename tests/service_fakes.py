@@ -11,6 +11,10 @@ from starlette.types import ASGIApp, Message
 from tao_coordinator.core.effects import Effect, Grant, Hold, Receipt, Reject, RejectReason
 from tao_coordinator.core.events import Event, TurnRequested
 from tao_coordinator.core.observation import BackendView, Counters, Observation
+from tao_coordinator.core.parameters import Parameters
+from tao_coordinator.service.app import build_app
+from tao_coordinator.service.metrics import ServiceMetrics
+from tao_coordinator.service.runtime import Runtime
 
 EventType = TypeVar("EventType")
 
@@ -193,3 +197,52 @@ class Peer:
 
     async def _send(self, message: Message) -> None:
         self._sent.append(message)
+
+
+class Service:
+    """The application over a fake engine, inside one event loop."""
+
+    def __init__(self, engine: FakeEngine | None = None, api_key: str | None = None) -> None:
+        self.engine = engine or FakeEngine()
+        metrics = ServiceMetrics()
+        self.runtime = Runtime(self.engine, Parameters(), metrics)
+        self.app: ASGIApp = build_app(self.runtime, metrics, api_key)
+
+    def peer(
+        self,
+        method: str,
+        path: str,
+        body: bytes | Mapping[str, object] = b"",
+        headers: Mapping[str, str] | None = None,
+        chunk_bytes: int = 1 << 30,
+    ) -> Peer:
+        return Peer(self.app, method, path, body, headers, chunk_bytes)
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        body: bytes | Mapping[str, object] = b"",
+        headers: Mapping[str, str] | None = None,
+    ) -> Reply:
+        reply = await self.peer(method, path, body, headers).exchange()
+        assert reply is not None
+        return reply
+
+
+def call(
+    method: str,
+    path: str,
+    body: bytes | Mapping[str, object] = b"",
+    headers: Mapping[str, str] | None = None,
+    engine: FakeEngine | None = None,
+    api_key: str | None = None,
+) -> Reply:
+    async def exchange() -> Reply:
+        service = Service(engine, api_key)
+        try:
+            return await service.call(method, path, body, headers)
+        finally:
+            service.runtime.close()
+
+    return asyncio.run(exchange())

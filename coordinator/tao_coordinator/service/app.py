@@ -48,12 +48,12 @@ def build_app(runtime: Runtime, metrics: ServiceMetrics, api_key: str | None = N
 async def _request_error(request: Request, error: Exception) -> Response:
     if not isinstance(error, RequestError):
         raise error
-    return error_response(error)
+    return error_response(request.scope, error)
 
 
 async def _engine_error(request: Request, error: Exception) -> Response:
     # Logged with its traceback where it happened.
-    return error_response(RequestError(500, "internal_error", str(error)))
+    return error_response(request.scope, RequestError(500, "internal_error", str(error)))
 
 
 async def _router_error(request: Request, error: Exception) -> Response:
@@ -61,6 +61,6 @@ async def _router_error(request: Request, error: Exception) -> Response:
         raise error
     type_ = _ROUTER_ERRORS.get(error.status_code, "http_error")
     message = f"{request.method} {request.url.path[:200]}: {error.detail}"
-    response = error_response(RequestError(error.status_code, type_, message))
+    response = error_response(request.scope, RequestError(error.status_code, type_, message))
     response.headers.update(error.headers or {})
     return response

@@ -10,13 +10,10 @@ from http import HTTPMethod
 from typing import Final
 
 from starlette.requests import ClientDisconnect
-from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tao_client import semconv
-from tao_coordinator.adapters.otlp import error_reply
 from tao_coordinator.errors import RequestError
-from tao_coordinator.service.event_routes import reply_response
 from tao_coordinator.service.metrics import OTHER, ServiceMetrics
 from tao_coordinator.service.replies import error_response
 
@@ -56,7 +53,7 @@ class Door:
         try:
             refusal = self._refusal(scope)
             if refusal is not None:
-                await _refuse(scope, refusal)(scope, receive, send_noting_status)
+                await error_response(scope, refusal)(scope, receive, send_noting_status)
             else:
                 await self._app(scope, receive, send_noting_status)
         except ClientDisconnect:
@@ -67,7 +64,7 @@ class Door:
             _log.exception("%s %s failed", scope["method"], scope["path"])
             if status == 0:
                 error = RequestError(500, "internal_error", "internal error; see the log")
-                await _refuse(scope, error)(scope, receive, send_noting_status)
+                await error_response(scope, error)(scope, receive, send_noting_status)
         finally:
             self._time(scope, status, time.perf_counter() - started_s)
 
@@ -95,10 +92,3 @@ class Door:
         self._metrics.http_s.labels(
             getattr(route, "path", OTHER), method if method in _METHODS else OTHER, status
         ).observe(elapsed_s)
-
-
-def _refuse(scope: Scope, error: RequestError) -> Response:
-    if scope["path"] == semconv.LOGS_PATH:
-        content_type = dict(scope["headers"]).get(b"content-type", b"").decode("latin-1")
-        return reply_response(error_reply(content_type, error.status, error.message))
-    return error_response(error)

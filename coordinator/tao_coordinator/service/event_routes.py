@@ -11,9 +11,9 @@ from starlette.routing import Route
 
 from tao_client import semconv
 from tao_coordinator.adapters import otlp
-from tao_coordinator.errors import RequestError
 from tao_coordinator.service.bodies import read_body
 from tao_coordinator.service.metrics import ServiceMetrics
+from tao_coordinator.service.replies import otlp_response
 from tao_coordinator.service.runtime import Runtime
 
 THREAD_BYTES_MIN: Final = 64 * 1024
@@ -42,11 +42,8 @@ class EventRoutes:
 
     async def ingest(self, request: Request) -> Response:
         """Decode, drop duplicates, hand on; answered once the engine has seen the events."""
+        body = await read_body(request, otlp.BODY_BYTES_MAX)
         content_type = request.headers.get("content-type", "")
-        try:
-            body = await read_body(request, otlp.BODY_BYTES_MAX)
-        except RequestError as error:
-            return reply_response(otlp.error_reply(content_type, error.status, error.message))
         logs = await self._decode(body, content_type, request.headers.get("content-encoding", ""))
         records = [record for record in logs.records if self._recent.is_new(record.uid)]
         self._metrics.observe_logs(logs, len(logs.records) - len(records))
@@ -57,7 +54,7 @@ class EventRoutes:
             for record in batch:
                 self._metrics.observe_record(record)
             self._runtime.dispatch([record.event for record in batch])
-        return reply_response(logs.reply)
+        return otlp_response(logs.reply)
 
     async def _decode(
         self, body: bytes, content_type: str, content_encoding: str
@@ -74,8 +71,3 @@ class EventRoutes:
         if len(body) >= THREAD_BYTES_MIN or (content_encoding and len(body) > 4096):
             return await asyncio.to_thread(decode)
         return decode()
-
-
-def reply_response(reply: otlp.OtlpReply) -> Response:
-    """An OTLP answer as an HTTP response."""
-    return Response(reply.body, reply.status, headers={"content-type": reply.content_type})

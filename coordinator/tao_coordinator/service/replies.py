@@ -4,8 +4,10 @@ import math
 
 import orjson
 from starlette.responses import Response
+from starlette.types import Scope
 
 from tao_client import semconv
+from tao_coordinator.adapters import otlp
 from tao_coordinator.core.effects import Grant, Hold, Reject, RejectReason
 from tao_coordinator.errors import RequestError
 
@@ -30,8 +32,16 @@ def no_content() -> Response:
     return Response(status_code=204)
 
 
-def error_response(error: RequestError) -> Response:
-    """The one error shape."""
+def otlp_response(reply: otlp.OtlpReply) -> Response:
+    """An OTLP answer as an HTTP response."""
+    return Response(reply.body, reply.status, headers={"content-type": reply.content_type})
+
+
+def error_response(scope: Scope, error: RequestError) -> Response:
+    """The one error shape; on OTLP's paths OTLP's own."""
+    if scope["path"] == semconv.LOGS_PATH:
+        content_type = dict(scope["headers"]).get(b"content-type", b"").decode("latin-1")
+        return otlp_response(otlp.error_reply(content_type, error.status, error.message))
     body: dict[str, object] = {"type": error.type, "message": error.message}
     response_headers: dict[str, str] = {}
     if error.retry_after_s is not None:

@@ -8,9 +8,9 @@ import asyncio
 import contextlib
 import logging
 import os
-import resource
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Generator
 from types import FrameType
@@ -214,6 +214,10 @@ def _url(host: str, listener: socket.socket) -> str:
 
 def _raise_file_limit() -> None:
     """Every held turn is an open connection; the usual soft limit is 1,024 files."""
+    if sys.platform == "win32":
+        return
+    import resource
+
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 65_536 if hard == resource.RLIM_INFINITY else min(65_536, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
