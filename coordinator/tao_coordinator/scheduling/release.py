@@ -41,7 +41,6 @@ def seats_not_worth_keeping(
         if session.seat is not None
         and not session.seat.released
         and session.idle_since_s is not None
-        and not session.held_ids
         and _is_too_dear(state, session, prices[session.seat.backend_id], idle_times, now_s)
     ]
 

@@ -171,6 +171,19 @@ def test_failed_later_call_keeps_the_cache_that_was_there() -> None:
     assert d.reason_of(d.ask("s", 10_500)) == "resident"
 
 
+def test_failed_call_does_not_restore_a_cache_that_was_evicted() -> None:
+    d = EngineDriver(60_000, parameters=Parameters(growth_turns=0.0))
+    d.turn("s1", 20_000)
+    d.turn("s2", 30_000)
+    d.turn("s2", 50_000)
+    left = d.engine.state.backends["b0"].cache.resident_tokens(d.engine.state.of_id("s1")[0].key)
+    assert left < 10_000
+    d.end("s2")
+    request_id = d.ask("s1", 20_200)
+    d.done(request_id, outcome=TurnOutcome.ERROR, input_tokens=None, output_tokens=None)
+    assert d.engine.observe(d.now_s).sessions[0].resident_tokens <= left
+
+
 def test_session_end_cancels_its_held_turns_and_frees_its_seat() -> None:
     d = EngineDriver(SMALL)
     first, second = d.ask("s1"), d.ask("s2")

@@ -8,7 +8,13 @@ import pytest
 from engine_driver import EngineDriver
 
 from tao_coordinator.core import ledger
-from tao_coordinator.core.events import LeaseRenewed, SessionDeadlineSet, TurnOutcome
+from tao_coordinator.core.events import (
+    BackendAdded,
+    BackendDrained,
+    LeaseRenewed,
+    SessionDeadlineSet,
+    TurnOutcome,
+)
 from tao_coordinator.core.parameters import Parameters
 from tao_coordinator.prediction.duration_histogram import bucket_index
 
@@ -96,11 +102,32 @@ def test_parallel_calls_of_one_session_share_its_seat() -> None:
     assert d.engine.observe(d.now_s).backends[0].in_flight_tokens == 0
 
 
+def test_seat_of_parallel_calls_weighs_as_much_as_the_largest() -> None:
+    d = EngineDriver(100_000)
+    d.turn("s", 10_000)
+    d.ask("s", 20_000)
+    d.ask("s", 10_400)
+    assert d.engine.state.backends["b0"].committed_tokens >= 20_000
+
+
 def test_parallel_first_calls_of_a_new_session_share_a_seat_too() -> None:
     d = EngineDriver(100_000)
     first, second = d.ask("s"), d.ask("s")
     assert d.backend_of(first) == d.backend_of(second)
     assert d.engine.observe(d.now_s).backends[0].num_seats == 1
+
+
+def test_session_has_credit_only_where_its_newest_prefix_is() -> None:
+    """What an older home still holds is out of date: it was cut off before the last reply."""
+    d = EngineDriver(100_000, 100_000)
+    home = d.turn("s", 10_000)
+    d.step(BackendDrained(backend_id=home))
+    other = d.turn("s", 12_000)
+    d.step(BackendAdded(backend_id=home, base_url="http://again"))
+    d.step(BackendDrained(backend_id=other))
+    again = d.ask("s", 14_000)
+    assert d.backend_of(again) == home
+    assert d.grants[again].receipt.cache_credit_tokens == 0
 
 
 # --- shared prefix ------------------------------------------------------------------------------
@@ -273,6 +300,20 @@ def test_nobody_overtakes_an_overdue_session() -> None:
     d.end("hog")
     assert big in d.grants
     assert small in d.grants
+
+
+def test_no_started_session_overtakes_an_overdue_one_either() -> None:
+    d = EngineDriver(100_000, parameters=Parameters(growth_turns=0.0))
+    fill(d, "big", "small")
+    evict(d, "big", "small")
+    d.ask("hog", 60_000)
+    big = d.ask("big", 50_000)
+    d.step(*[LeaseRenewed(lease_id=x) for x in d.engine.state.leases], after_s=2.0)
+    d.idle(59.0)
+    small = d.ask("small", 10_000)
+    assert d.held_ids() == [big, small]
+    d.idle(30.0)  # the pool has no room beside the hog for the big one, but would for the small one
+    assert d.held_ids() == [big, small]
 
 
 def test_home_is_where_a_forced_session_is_still_resident() -> None:
