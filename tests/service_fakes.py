@@ -11,7 +11,6 @@ from starlette.types import ASGIApp, Message
 from tao_coordinator.core.effects import Effect, Grant, Hold, Receipt, Reject, RejectReason
 from tao_coordinator.core.events import Event, TurnRequested
 from tao_coordinator.core.observation import BackendView, Counters, Observation
-from tao_coordinator.core.parameters import Parameters
 from tao_coordinator.service.app import build_app
 from tao_coordinator.service.metrics import ServiceMetrics
 from tao_coordinator.service.runtime import Runtime
@@ -80,6 +79,7 @@ class FakeEngine:
     events: list[Event] = field(default_factory=list[Event])
     step_times_s: list[float] = field(default_factory=list[float])
     backends: tuple[BackendView, ...] = ()
+    live_leases: set[str] = field(default_factory=lambda: {"lease-r"})
 
     def step(self, now_s: float, events: Sequence[Event]) -> tuple[list[Effect], float | None]:
         self.step_times_s.append(now_s)
@@ -92,6 +92,9 @@ class FakeEngine:
             if isinstance(event, TurnRequested):
                 effects.append(self.answers.get(event.request_id, grant(event.request_id)))
         return effects, self.wake_up_s
+
+    def has_lease(self, lease_id: str) -> bool:
+        return lease_id in self.live_leases
 
     def observe(self, now_s: float) -> Observation:
         return Observation(
@@ -205,7 +208,7 @@ class Service:
     def __init__(self, engine: FakeEngine | None = None, api_key: str | None = None) -> None:
         self.engine = engine or FakeEngine()
         metrics = ServiceMetrics()
-        self.runtime = Runtime(self.engine, Parameters(), metrics)
+        self.runtime = Runtime(self.engine, metrics)
         self.app: ASGIApp = build_app(self.runtime, metrics, api_key)
 
     def peer(

@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
             flush=True,
         )
 
-    return serve(config, engine, parameters, announce)
+    return serve(config, engine, announce)
 
 
 def config_from(arguments: argparse.Namespace, environment: Mapping[str, str]) -> CoordinatorConfig:

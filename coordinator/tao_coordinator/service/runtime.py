@@ -25,9 +25,7 @@ from tao_coordinator.core.events import (
     TurnRequested,
 )
 from tao_coordinator.core.observation import Observation
-from tao_coordinator.core.parameters import Parameters
 from tao_coordinator.errors import EngineError
-from tao_coordinator.service.lease_table import LeaseTable
 from tao_coordinator.service.metrics import ServiceMetrics
 from tao_coordinator.service.operator_log import OperatorLog
 
@@ -44,6 +42,10 @@ class DecisionEngine(Protocol):
 
     def step(self, now_s: float, events: Sequence[Event]) -> tuple[list[Effect], float | None]:
         """Take in events; return orders and the next wake-up on the same clock."""
+        ...
+
+    def has_lease(self, lease_id: str) -> bool:
+        """Whether this lease is alive, as of the last step."""
         ...
 
     def observe(self, now_s: float) -> Observation:
@@ -77,14 +79,12 @@ class Runtime:
     def __init__(
         self,
         engine: DecisionEngine,
-        parameters: Parameters,
         metrics: ServiceMetrics,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._engine = engine
         self._clock = clock
         self._metrics = metrics
-        self._leases = LeaseTable(parameters)
         self._operator_log = OperatorLog()
         self._waiters: dict[str, _Waiter] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -122,7 +122,7 @@ class Runtime:
             raise EngineError("the decision engine failed; see the coordinator's log") from error
         self._metrics.step_s.observe(self._clock() - now_s)
         for effect in effects:
-            self._carry_out(effect, now_s)
+            self._carry_out(effect)
         self._arm(now_s, wake_up_s)
         return effects
 
@@ -196,14 +196,11 @@ class Runtime:
 
     def renew(self, lease_id: str) -> bool:
         """The caller of a running turn is alive; false when no such lease is."""
-        if not self._leases.renew(lease_id, self._clock()):
-            return False
         self.dispatch((LeaseRenewed(lease_id=lease_id),))
-        return True
+        return self._engine.has_lease(lease_id)
 
     def release(self, released: LeaseReleased) -> None:
         """A turn is over. Idempotent."""
-        self._leases.remove(released.lease_id)
         self.dispatch((released,))
 
     def begin_shutdown(self) -> None:
@@ -218,9 +215,9 @@ class Runtime:
         self._is_closing = True
         self._disarm()
 
-    def _carry_out(self, effect: Effect, now_s: float) -> None:
+    def _carry_out(self, effect: Effect) -> None:
         if isinstance(effect, Grant):
-            if self._leases.add(effect.lease_id, now_s):
+            if not effect.is_repeat:
                 self._metrics.observe_grant(effect)
             self._resolve(effect.request_id, effect)
         elif isinstance(effect, Reject):

@@ -22,7 +22,6 @@ from prometheus_client import disable_created_metrics
 
 from tao_coordinator.config import CoordinatorConfig
 from tao_coordinator.core.events import BackendAdded
-from tao_coordinator.core.parameters import Parameters
 from tao_coordinator.errors import ConfigurationError
 from tao_coordinator.service.app import build_app
 from tao_coordinator.service.metrics import ServiceMetrics
@@ -71,7 +70,6 @@ def bind(host: str, port: int) -> socket.socket:
 def serve(
     config: CoordinatorConfig,
     engine: DecisionEngine,
-    parameters: Parameters,
     on_listening: Callable[[str], None],
 ) -> int:
     """Serve until a signal comes.
@@ -79,7 +77,6 @@ def serve(
     Args:
         config: The process's configuration.
         engine: The decision engine, without backends yet.
-        parameters: The constants that the engine was made with.
         on_listening: Called with the URL once connections are accepted.
 
     Returns:
@@ -94,7 +91,7 @@ def serve(
     listener = bind(config.host, config.port)
     with listener:
         metrics = ServiceMetrics()
-        runtime = Runtime(engine, parameters, metrics)
+        runtime = Runtime(engine, metrics)
         server = _Server(
             uvicorn.Config(
                 build_app(runtime, metrics, config.api_key),

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Coroutine
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,7 +19,6 @@ from tao_coordinator.core.events import (
     TurnAbandoned,
     TurnRequested,
 )
-from tao_coordinator.core.parameters import Parameters
 from tao_coordinator.errors import EngineError
 from tao_coordinator.service.metrics import ServiceMetrics
 from tao_coordinator.service.runtime import TIMER_S_MIN, HoldEnd, Runtime
@@ -41,7 +41,7 @@ def run(body: Coroutine[Any, Any, None]) -> None:
 
 
 def make_runtime(engine: FakeEngine, clock: Clock | None = None) -> Runtime:
-    return Runtime(engine, Parameters(), ServiceMetrics(), clock or Clock())
+    return Runtime(engine, ServiceMetrics(), clock or Clock())
 
 
 def never() -> asyncio.Future[None]:
@@ -205,29 +205,27 @@ def test_shutdown_answers_every_held_turn() -> None:
     run(body())
 
 
-def test_renewal_reaches_the_engine_only_for_live_leases() -> None:
+def test_renewal_says_whether_the_engine_still_has_the_lease() -> None:
     async def body() -> None:
-        engine, clock = FakeEngine(), Clock()
-        runtime = make_runtime(engine, clock)
-        runtime.request_turn(TURN)
+        engine = FakeEngine(live_leases={"lease-r"})
+        runtime = make_runtime(engine)
         assert runtime.renew("lease-r")
         assert not runtime.renew("lease-x")
-        clock.now_s += Parameters().lease_silence_s + 1
-        assert not runtime.renew("lease-r")
-        assert engine.events_of(LeaseRenewed) == [LeaseRenewed(lease_id="lease-r")]
+        assert engine.events_of(LeaseRenewed) == [
+            LeaseRenewed(lease_id="lease-r"),
+            LeaseRenewed(lease_id="lease-x"),
+        ]
 
     run(body())
 
 
-def test_released_lease_is_over_for_the_wire_and_the_engine() -> None:
+def test_release_is_passed_on_every_time() -> None:
     async def body() -> None:
         engine = FakeEngine()
         runtime = make_runtime(engine)
-        runtime.request_turn(TURN)
         released = LeaseReleased(lease_id="lease-r")
         runtime.release(released)
         runtime.release(released)
-        assert not runtime.renew("lease-r")
         assert engine.events_of(LeaseReleased) == [released, released]
 
     run(body())
@@ -340,3 +338,19 @@ def test_warning_is_told_once_and_health_whenever_it_changes(
     levels = [record.levelname for record in caplog.records]
     assert levels == ["WARNING", "INFO", "WARNING", "INFO", "WARNING"]
     assert all("gpu-0" in record.getMessage() for record in caplog.records)
+
+
+def test_lease_that_is_told_again_counts_once() -> None:
+    async def body() -> None:
+        metrics = ServiceMetrics()
+        engine = FakeEngine()
+        runtime = Runtime(engine, metrics, Clock())
+        runtime.request_turn(TURN)
+        engine.answers["r"] = replace(grant("r"), is_repeat=True)
+        runtime.request_turn(TURN)
+        count = metrics.registry.get_sample_value(
+            "tao_turn_hold_seconds_count", {"reason": "resident"}
+        )
+        assert count == 1
+
+    run(body())
