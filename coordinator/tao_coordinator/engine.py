@@ -3,7 +3,7 @@
 `Engine.step(now_s, events) -> (effects, next_wakeup_s)` is all there is. The service calls it for
 every request and whenever the wake-up time has come; the simulator calls it in virtual time; tests
 call it with numbers. One step is: take in the events, end what has expired, and, while turns are
-held and something changed, ask the policy whom to release and whom to admit.
+held and something changed, ask the policy whom to interrupt and whom to admit.
 
 Invariants (asserted in `check`, by the ledger, and where a planned grant is carried out): a session
 has at most one seat; a planned grant keeps its backend's budget; no lease is used after expiry;
@@ -126,9 +126,9 @@ class Engine:
             self._effects += expiry.sweep(state, now_s)
             self._next_tick_s = now_s + state.parameters.tick_s
             self._changed = True
+        if is_tick:
+            self._interrupt()
         if state.held and self._changed:
-            if is_tick:
-                self._release_seats()
             for assignment in self.policy.admit(state, now_s):
                 self._grant(assignment)
         self._changed = False
@@ -173,7 +173,7 @@ class Engine:
             ledger.leave_seat(state, taken.session)
         ledger.hold(state, taken)
         if first_held:
-            self._release_seats()
+            self._interrupt()
         for assignment in self.policy.admit(state, now_s):
             self._grant(assignment)
         if event.request_id in state.held:
@@ -299,8 +299,8 @@ class Engine:
             ledger.end_session(state, session)
         self._changed = True
 
-    def _release_seats(self) -> None:
-        for session in self.policy.releases(self.state, self._now_s):
+    def _interrupt(self) -> None:
+        for session in self.policy.interrupts(self.state, self._now_s):
             ledger.release_seat(self.state, session)
 
     def _informs(self, apply: Callable[[State, Any, float], None]) -> Callable[[Any], None]:

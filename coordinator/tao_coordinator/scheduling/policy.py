@@ -1,7 +1,8 @@
 """What a policy is: three questions that the engine asks, answered without changing anything.
 
 1. `immediate`: may this turn, which just arrived, go at once? Asked for every turn: keep it cheap.
-2. `releases`: which idle seats may be promised again? Asked while turns are held, once per tick.
+2. `interrupts`: whose idle seat may be promised again? Asked once per tick, and when a first turn
+   is held.
 3. `admit`: which held turns go now, and where? Asked while turns are held and something changed.
 """
 
@@ -28,7 +29,7 @@ class Assignment:
 
 
 class Policy(Protocol):
-    """A way to decide; stateless beyond its parameters."""
+    """A way to decide. It may keep notes of its own, but never writes to the state."""
 
     name: str
 
@@ -36,8 +37,8 @@ class Policy(Protocol):
         """Assignment for a turn that just arrived, or `None`: hold it."""
         ...
 
-    def releases(self, state: State, now_s: float) -> list[Session]:
-        """Sessions whose idle seat may be promised again."""
+    def interrupts(self, state: State, now_s: float) -> list[Session]:
+        """Sessions without a call in flight whose seat is to be released."""
         ...
 
     def admit(self, state: State, now_s: float) -> list[Assignment]:

@@ -18,7 +18,7 @@ class RoundRobin:
         backend = eligible[state.num_leases % len(eligible)]
         return Assignment(turn=turn, backend=backend, reason="round-robin")
 
-    def releases(self, state: State, now_s: float) -> list[Session]:
+    def interrupts(self, state: State, now_s: float) -> list[Session]:
         """None: nobody waits for room."""
         return []
 

@@ -27,7 +27,7 @@ class StickyLeastLoaded:
         least: Backend = min(eligible, key=lambda b: load[b.backend_id])
         return Assignment(turn=turn, backend=least, reason="least-loaded")
 
-    def releases(self, state: State, now_s: float) -> list[Session]:
+    def interrupts(self, state: State, now_s: float) -> list[Session]:
         """None: nobody waits for room."""
         return []
 

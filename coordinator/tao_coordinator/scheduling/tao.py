@@ -76,8 +76,10 @@ class Tao:
                     return Assignment(turn=turn, backend=backend, reason=reason)
         return None
 
-    def releases(self, state: State, now_s: float) -> list[Session]:
-        """Idle seats whose price is too high."""
+    def interrupts(self, state: State, now_s: float) -> list[Session]:
+        """Idle seats whose price is too high, while anybody waits for room."""
+        if not state.held:
+            return []
         return release.seats_not_worth_keeping(state, self._idle_times, now_s)
 
     def admit(self, state: State, now_s: float) -> list[Assignment]:
