@@ -14,7 +14,8 @@
 With the coordinator dead, slow or wrong, calls go where they went before; with `TAO_DISABLED=1` the
 SDK does nothing at all. Layers, each knowing only those above it: `semconv`, `errors`; `_config`,
 `_events`, `_breaker`, `_lease` (no I/O); `_channel`, `_courier`, `_emission`, `_otlp` (background);
-`_connection` (one per process); `_session`, `_tools`, `_turn`; `_usage`, `_transport`, `_wrap`.
+`_connection` (one per process); `_session`, `_tools`, `_turn`; `_usage`, `_model_call`,
+`_transport`, `_wrap`.
 """
 
 from tao_client._connection import connect as connect
@@ -29,6 +30,7 @@ from tao_client._tools import ToolCall as ToolCall
 from tao_client._tools import tool as tool
 from tao_client._turn import Turn as Turn
 from tao_client._version import __version__ as __version__
+from tao_client._wrap import wrap as wrap
 from tao_client.errors import ConfigurationError as ConfigurationError
 from tao_client.errors import HoldTimeoutError as HoldTimeoutError
 from tao_client.errors import TaoError as TaoError

@@ -1,8 +1,9 @@
 """The wire to the coordinator: one client for threads, one per event loop, and the two drivers.
 
 Everything here has a time limit and answers with a value: what goes wrong on the way is a
-`NoAnswer`, never an exception. Only the caller's own interruptions (cancellation, Ctrl-C) pass through.
-httpx2 is imported at first use: it costs more than the whole rest of the SDK.
+`NoAnswer`, never an exception. Only the caller's own interruptions (cancellation, Ctrl-C) pass
+through. httpx2 is imported with the first channel: it costs more than the whole rest of the SDK.
+Not on a background thread, because openai 2 looks at `sys.modules` and would find it half imported.
 """
 
 import threading
@@ -64,6 +65,8 @@ class SyncChannel:
     """Speaks to the coordinator from any thread."""
 
     def __init__(self, config: Config) -> None:
+        import httpx2  # loaded here, used below; see the module
+
         self._config = config
         self._lock = threading.Lock()
         self._client: httpx2.Client | None = None

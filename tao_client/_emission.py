@@ -3,7 +3,8 @@
 It does what OpenTelemetry's batch processor does, with other priorities: an event goes out at once
 (a tool's start is worth something only now), a full queue drops and counts, sending takes 1 s at
 most, exit waits 1 s at most. The queue holds plain events, so that the agent's thread pays
-microseconds and never imports the OpenTelemetry SDK; the thread makes log records of them (`_otlp`).
+microseconds and never imports the OpenTelemetry SDK; the thread makes log records of them
+(`_otlp`).
 """
 
 import contextlib

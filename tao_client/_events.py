@@ -28,7 +28,7 @@ class Event:
     timestamp_ns: int
     """Wall time of the occurrence, nanoseconds; times inside the attributes count from it."""
     context: object = field(default=None, repr=False, compare=False)
-    """The OpenTelemetry context at that moment, for trace and span ids; None without OpenTelemetry."""
+    """The OpenTelemetry context at that moment, for trace and span ids; None if not in use."""
 
 
 def make_event(
@@ -52,10 +52,11 @@ def new_id() -> str:
 def current_traceparent() -> str | None:
     """The W3C header of the current span; None when there is none."""
     # Not imported here: without an import elsewhere no span can be current, and it costs 30 ms.
-    trace = sys.modules.get("opentelemetry.trace")
-    if trace is None:
+    # The module may be half imported by another thread, hence the look at its attribute.
+    get_span = getattr(sys.modules.get("opentelemetry.trace"), "get_current_span", None)
+    if get_span is None:
         return None
-    span = trace.get_current_span().get_span_context()
+    span = get_span().get_span_context()
     if not span.is_valid:
         return None
     return f"00-{span.trace_id:032x}-{span.span_id:016x}-{int(span.trace_flags):02x}"
@@ -68,5 +69,5 @@ def restart_sequence() -> None:
 
 
 def _current_context() -> object:
-    context = sys.modules.get("opentelemetry.context")
-    return None if context is None else context.get_current()
+    get_current = getattr(sys.modules.get("opentelemetry.context"), "get_current", None)
+    return None if get_current is None else get_current()

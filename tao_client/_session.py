@@ -105,7 +105,8 @@ class Session:
         self.model = model
         self.tenant = tenant
         self._process_id = os.getpid()
-        self._lock = threading.Lock()
+        # Re-entrant: a destructor may give a turn back on the thread that is inside.
+        self._lock = threading.RLock()
         self._tokens: list[Token[Session | None]] = []
         self._open_calls: dict[str, None] = {}
         self._has_heartbeat = False
@@ -311,7 +312,7 @@ class Session:
         return self._process_id != os.getpid()
 
     def _forget_parent_process(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._open_calls.clear()
         self._has_heartbeat = False
 

@@ -47,6 +47,7 @@ class Turn:
         self._grant: Grant | None = None
         self._lease: HeldLease | None = None
         self._started_s = 0.0
+        self._asked_s = 0.0
         self._is_finished = False
         self._usage: dict[str, int | float] = {}
 
@@ -72,6 +73,11 @@ class Turn:
         if self._grant is not None:
             headers.update(self._grant.affinity.headers)
         return headers
+
+    @property
+    def held_s(self) -> float:
+        """Seconds that entering took: the hold, and the asking itself."""
+        return max(0.0, self._started_s - self._asked_s)
 
     def base_url(self, default: str) -> str:
         """The base URL for an OpenAI client: the backend's, or `default` when unscheduled."""
@@ -103,6 +109,7 @@ class Turn:
 
     def acquire(self) -> None:
         """Wait for the lease on this thread. Raises `HoldTimeoutError` past `timeout_s`."""
+        self._asked_s = time.monotonic()
         connection = self._connection = _connection.active()
         if connection is not None and not connection.breaker.is_open:
             flow = connection.turn_flow(self._request())
@@ -111,6 +118,7 @@ class Turn:
 
     async def acquire_async(self) -> None:
         """Wait for the lease in this task. Raises `HoldTimeoutError` past `timeout_s`."""
+        self._asked_s = time.monotonic()
         connection = self._connection = _connection.active()
         if connection is not None and not connection.breaker.is_open:
             flow = connection.turn_flow(self._request())
