@@ -130,6 +130,7 @@ def settings_from(arguments: argparse.Namespace) -> "SimBackendSettings":
     constants = PRESETS[str(arguments.engine)]
     capacity: int | None = arguments.capacity_tokens
     capacity_tokens = constants.kv_capacity_tokens if capacity is None else capacity
+    whole_blocks_tokens = capacity_tokens - capacity_tokens % max(1, int(arguments.block_size))
     context: int | None = arguments.context_tokens_max
     script: Path | None = arguments.script
     model: str | None = arguments.model
@@ -143,7 +144,7 @@ def settings_from(arguments: argparse.Namespace) -> "SimBackendSettings":
         time_scale=arguments.time_scale,
         model=f"sim/{constants.name}" if model is None else model,
         context_tokens_max=(
-            min(constants.context_tokens_max, capacity_tokens) if context is None else context
+            min(constants.context_tokens_max, whole_blocks_tokens) if context is None else context
         ),
         scripts=ScriptLibrary() if script is None else load_scripts(script),
     )

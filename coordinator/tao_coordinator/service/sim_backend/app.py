@@ -6,6 +6,8 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from importlib.metadata import version
 
+import anyio
+import anyio.lowlevel
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -41,6 +43,9 @@ def build_app(settings: SimBackendSettings, driver: BackendDriver) -> Starlette:
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None]:
+        await (
+            anyio.lowlevel.checkpoint()
+        )  # loads anyio's backend now, or the first stream waits for it
         async with asyncio.TaskGroup() as group:
             group.create_task(driver.run(), name="sim-backend driver")
             try:
@@ -188,10 +193,13 @@ class _Routes:
         self, generation: Generation, writer: ChunkWriter, *, include_usage: bool
     ) -> AsyncGenerator[bytes]:
         try:
-            while not (generation.finished or generation.failed):
-                await generation.wait_for_change()
+            ended = False
+            while not ended:
+                ended = generation.finished or generation.failed
                 for chunk in writer.chunks(generation):
                     yield chunk
+                if not ended:
+                    await generation.wait_for_change()
             if generation.finished:
                 for chunk in writer.last_chunks(generation, include_usage=include_usage):
                     yield chunk

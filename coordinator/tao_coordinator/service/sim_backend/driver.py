@@ -160,8 +160,9 @@ class BackendDriver:
         """Take a request back whose client has gone. Does nothing once it has ended."""
         model_id = generation.sim_request.request_id
         now_s = self._clock.now_s()
-        self._move(now_s)
-        if self._open.pop(model_id, None) is None:
+        if not self._stopped:
+            self._move(now_s)
+        if self._open.pop(model_id, None) is None or self._stopped:
             return
         generation.produced_tokens = self._model.produced_tokens(now_s, model_id) or 0
         self._model.abort(now_s, model_id)
@@ -172,7 +173,8 @@ class BackendDriver:
     def snapshot(self) -> BackendSnapshot:
         """Return the engine's counts as of now."""
         now_s = self._clock.now_s()
-        self._move(now_s)
+        if not self._stopped:
+            self._move(now_s)
         return self._model.snapshot(now_s)
 
     def records_since(self, sequence: int) -> list[FinishedRequest]:
@@ -196,9 +198,7 @@ class BackendDriver:
         try:
             while not self._stopped:
                 self._wake.clear()
-                delay_s = self._move(self._clock.now_s())
-                if not self._wake.is_set():
-                    await self._sleep(delay_s)
+                await self._sleep(self._move(self._clock.now_s()))
         except Exception:  # noqa: BLE001 (logged; a broken model must answer 503, not hang clients)
             _log.exception("the modelled engine broke; the backend takes no more requests")
         finally:
@@ -230,9 +230,7 @@ class BackendDriver:
         return min(delay_s, PROGRESS_EVERY_S) if progress else delay_s
 
     def _deliver(self, output: SimOutput) -> None:
-        generation = self._open.get(output.request_id)
-        if generation is None:
-            return
+        generation = self._open[output.request_id]
         generation.first_token_s = output.first_token_s
         generation.cached_tokens = output.cached_tokens
         generation.produced_tokens = output.produced_tokens

@@ -112,7 +112,7 @@ def _call_id(prompt_digest: bytes, index: int) -> str:
 def _fit(text: str, num_chars: int, seed: int) -> str:
     """Cut `text` to `num_chars` characters, or continue it with filler words up to there."""
     pieces = [text] if text else []
-    length = len(text)
+    length = len(text) if text else -1  # no blank before the first word
     while length < num_chars:
         # A linear congruential generator (Knuth's MMIX): the same words for the same prompt.
         seed = (seed * 6364136223846793005 + 1442695040888963407) % 2**64

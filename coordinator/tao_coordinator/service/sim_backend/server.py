@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import signal
 import socket
 import sys
@@ -50,7 +51,10 @@ def bind(host: str, port: int) -> socket.socket:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
-        raise ConfigurationError(f"cannot listen on {host}:{port}: {error.strerror}") from error
+        # create_server adds words of its own to the system's.
+        number = error.errno or 0  # below 0: not a system error but a name that is not known
+        reason = os.strerror(number) if number > 0 else str(error.strerror)
+        raise ConfigurationError(f"cannot listen on {host}:{port}: {reason}") from error
     listener.setblocking(False)
     return listener
 
