@@ -23,9 +23,10 @@ import numpy as np
 from tao_coordinator.core.model import Backend, Session, Turn
 from tao_coordinator.core.state import State
 from tao_coordinator.prediction.duration_histogram import DurationHistogram
-from tao_coordinator.scheduling import cohen_katz_raz, release
+from tao_coordinator.scheduling import release
+from tao_coordinator.scheduling.placement import cohen_katz_raz
+from tao_coordinator.scheduling.placement.problem import PlacementProblem, pack
 from tao_coordinator.scheduling.policy import Assignment
-from tao_coordinator.scheduling.problem import PlacementProblem, pack
 
 UNLIMITED_TOKENS = 1 << 40
 """Room of a backend whose capacity nobody knows: it is warned about, and holds nobody."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tao_coordinator.scheduling.problem import Int64
+from tao_coordinator.scheduling.placement.problem import Int64
 
 
 class Knapsack(NamedTuple):

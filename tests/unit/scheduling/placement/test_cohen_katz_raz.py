@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tao_coordinator.scheduling.cohen_katz_raz import place
-from tao_coordinator.scheduling.problem import Placement, PlacementProblem, pack
+from tao_coordinator.scheduling.placement.cohen_katz_raz import place
+from tao_coordinator.scheduling.placement.problem import Placement, PlacementProblem, pack
 
 
 @st.composite

@@ -16,8 +16,8 @@ residual loses more by being filled last. Complexity: one knapsack per backend a
 
 import numpy as np
 
-from tao_coordinator.scheduling import knapsack
-from tao_coordinator.scheduling.problem import PackedValues, Placement, PlacementProblem
+from tao_coordinator.scheduling.placement import knapsack
+from tao_coordinator.scheduling.placement.problem import PackedValues, Placement, PlacementProblem
 
 
 def place(

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tao_coordinator.scheduling import knapsack
+from tao_coordinator.scheduling.placement import knapsack
 
 items = st.lists(st.tuples(st.integers(0, 40), st.integers(-5, 60)), max_size=10)
 

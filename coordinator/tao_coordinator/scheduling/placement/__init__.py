@@ -1,0 +1,1 @@
+"""Where sessions run: the lexicographic placement problem and its solvers."""
