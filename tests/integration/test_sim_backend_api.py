@@ -386,3 +386,22 @@ def test_broken_engine_answers_503_from_then_on(monkeypatch: pytest.MonkeyPatch)
             error_of(answer, 503)
         assert httpx2.get(f"{server.url}/health", trust_env=False).status_code == 503
         assert httpx2.get(f"{server.url}/metrics", trust_env=False).status_code == 200
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_client_that_leaves_at_once_leaves_nothing_behind(
+    backend: SimBackendServer, http: httpx2.Client, stream: bool
+) -> None:
+    address = ("127.0.0.1", int(backend.url.rpartition(":")[2]))
+    body = json.dumps(chat("[[script long]]", stream=stream)).encode()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    for _ in range(5):
+        with socket.create_connection(address) as connection:
+            connection.sendall(head.encode() + body)
+    http.post("/v1/chat/completions", json=chat("after them", max_tokens=2))
+
+    def is_idle() -> bool:
+        metrics = metrics_of(http)
+        return metrics["vllm:num_requests_running"] + metrics["vllm:num_requests_waiting"] == 0
+
+    eventually(is_idle)  # well before the 13 s that such a reply takes

@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from tao_client import semconv
 from tao_coordinator.service.sim_backend.driver import BackendDriver, Generation
@@ -131,9 +132,9 @@ class _Routes:
             writer = ChunkWriter(
                 completion_id, created, self._settings.model, reply, chat=request.chat
             )
-            return StreamingResponse(
-                self._stream(generation, writer, include_usage=request.include_usage),
-                media_type="text/event-stream",
+            return _StreamedReply(
+                _stream(generation, writer, include_usage=request.include_usage),
+                lambda: self._driver.abort(generation),
             )
         try:
             await _end_or_disconnect(generation, http)
@@ -189,25 +190,36 @@ class _Routes:
             raise bad_request(str(error)) from error
         return reply, generation
 
-    async def _stream(
-        self, generation: Generation, writer: ChunkWriter, *, include_usage: bool
-    ) -> AsyncGenerator[bytes]:
+
+class _StreamedReply(StreamingResponse):
+    """A stream that tells when it is over, however it ends and even if it never began."""
+
+    def __init__(self, events: AsyncGenerator[bytes], on_end: Callable[[], None]) -> None:
+        super().__init__(events, media_type="text/event-stream")
+        self._on_end = on_end
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            ended = False
-            while not ended:
-                ended = generation.finished or generation.failed
-                for chunk in writer.chunks(generation):
-                    yield chunk
-                if not ended:
-                    await generation.wait_for_change()
-            if generation.finished:
-                for chunk in writer.last_chunks(generation, include_usage=include_usage):
-                    yield chunk
-            else:
-                yield error_event(_unavailable())
+            await super().__call__(scope, receive, send)
         finally:
-            # Does nothing unless the client has gone.
-            self._driver.abort(generation)
+            self._on_end()
+
+
+async def _stream(
+    generation: Generation, writer: ChunkWriter, *, include_usage: bool
+) -> AsyncGenerator[bytes]:
+    ended = False
+    while not ended:
+        ended = generation.finished or generation.failed
+        for chunk in writer.chunks(generation):
+            yield chunk
+        if not ended:
+            await generation.wait_for_change()
+    if generation.finished:
+        for chunk in writer.last_chunks(generation, include_usage=include_usage):
+            yield chunk
+    else:
+        yield error_event(_unavailable())
 
 
 def _unavailable() -> ApiError:
