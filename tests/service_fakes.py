@@ -51,6 +51,7 @@ def backend_view(backend_id: str = "gpu-0", healthy: bool = True) -> BackendView
         draining=False,
         capacity_tokens=96_000,
         budget_tokens=91_200,
+        capacity_factor=1.0,
         committed_tokens=10,
         released_tokens=0,
         in_flight_tokens=5,
@@ -99,6 +100,7 @@ class FakeEngine:
     def observe(self, now_s: float) -> Observation:
         return Observation(
             policy="fake",
+            passes_through=False,
             uptime_s=now_s,
             backends=self.backends,
             sessions=(),

@@ -44,9 +44,10 @@ from tao_coordinator.core.state import State
 from tao_coordinator.core.view import observe
 from tao_coordinator.prediction.duration_histogram import DurationHistogram
 from tao_coordinator.scheduling import release
+from tao_coordinator.scheduling.control.loop import ControlLoop
 from tao_coordinator.scheduling.policy import Assignment, Policy
-from tao_coordinator.scheduling.round_robin import RoundRobin
-from tao_coordinator.scheduling.sticky_least_loaded import StickyLeastLoaded
+from tao_coordinator.scheduling.rivals.round_robin import RoundRobin
+from tao_coordinator.scheduling.rivals.sticky_least_loaded import StickyLeastLoaded
 from tao_coordinator.scheduling.tao import Tao
 
 _MAKERS: dict[str, Callable[[DurationHistogram], Policy]] = {
@@ -54,6 +55,8 @@ _MAKERS: dict[str, Callable[[DurationHistogram], Policy]] = {
     "round-robin": lambda _: RoundRobin(),
     "sticky-least-loaded": lambda _: StickyLeastLoaded(),
 }
+_CONTROLLED = frozenset({"tao"})
+"""Policies whose budgets the capacity controller corrects; the others take the engine's word."""
 POLICIES: tuple[str, ...] = tuple(_MAKERS)
 """Names that `Engine(policy=...)` takes."""
 
@@ -76,6 +79,7 @@ class Engine:
         self.state = State(parameters)
         self.idle_times = DurationHistogram(parameters.idle_s_prior)
         self.policy = _MAKERS[policy](self.idle_times)
+        self._control = ControlLoop() if policy in _CONTROLLED else None
         self._started_s: float | None = None
         self._now_s = float("-inf")
         self._next_tick_s = float("-inf")
@@ -126,7 +130,8 @@ class Engine:
             self._effects += expiry.sweep(state, now_s)
             self._next_tick_s = now_s + state.parameters.tick_s
             self._changed = True
-        if is_tick:
+            if self._control is not None:
+                self._correct(self._control)
             self._interrupt()
         if state.held and self._changed:
             for assignment in self.policy.admit(state, now_s):
@@ -202,6 +207,7 @@ class Engine:
             return
         key = release.idle_key(self.state, session)
         self.idle_times.add(key, self._now_s - session.idle_since_s)
+        ledger.came_back(self.state)
 
     def _grant(self, assignment: Assignment) -> None:
         state, now_s, turn = self.state, self._now_s, assignment.turn
@@ -302,6 +308,15 @@ class Engine:
     def _interrupt(self) -> None:
         for session in self.policy.interrupts(self.state, self._now_s):
             ledger.release_seat(self.state, session)
+
+    def _correct(self, control: ControlLoop) -> None:
+        state = self.state
+        corrections = control.correct(state)
+        state.typical.passes_through = corrections.passes_through
+        for backend_id, factor in corrections.capacity_factors.items():
+            backend = state.backends[backend_id]
+            backend.capacity_factor = factor
+            backend.cache.evict(state.pool_tokens(backend))
 
     def _informs(self, apply: Callable[[State, Any, float], None]) -> Callable[[Any], None]:
         return lambda event: apply(self.state, event, self._now_s)

@@ -37,6 +37,8 @@ class ScriptedTurn:
     output_tokens: int
     tool_s: float
     tool_key: str
+    compacts: bool = False
+    """The prompt is rewritten behind the shared prefix: half as long, nothing else in common."""
 
 
 @dataclass(slots=True)
@@ -46,6 +48,8 @@ class ScriptedSession:
     starts_s: float
     index: int = 0
     context_tokens: int = 0
+    generation: int = 0
+    """Counts the rewrites of the prompt."""
     asked_s: float = 0.0
     ended_s: float | None = None
 
@@ -87,8 +91,37 @@ def coding_sessions(number: int, seed: int, num_turns: int = 12) -> list[Scripte
     return sessions
 
 
+def many_small_steps(
+    number: int, seed: int, *, shared_tokens: int, p_compaction: float = 0.0
+) -> list[ScriptedSession]:
+    """Coding agents as published traces show them: 45 turns, small growth, mostly short tools.
+
+    First prompt about 13.4k tokens, growth median 400 (log-normal), replies median 144, a third of
+    the tools around 6 s, the rest below 100 ms.
+    """
+    draw = random.Random(seed)
+    sessions: list[ScriptedSession] = []
+    for index in range(number):
+        turns: list[ScriptedTurn] = []
+        for turn in range(max(5, int(draw.gauss(45, 15)))):
+            new = int(draw.lognormvariate(6.0, 1.1)) + 1
+            if turn == 0:
+                new = shared_tokens + int(draw.lognormvariate(7.2, 0.5))
+            output = min(2_000, max(8, int(draw.lognormvariate(4.97, 0.9))))
+            tool_s = draw.uniform(4.0, 9.0) if draw.random() < 0.33 else draw.uniform(0.01, 0.1)
+            compacts = turn > 3 and draw.random() < p_compaction
+            turns.append(ScriptedTurn(min(new, 30_000), output, tool_s, "pytest", compacts))
+        sessions.append(ScriptedSession(f"s{index}", turns, starts_s=index * 3.0))
+    return sessions
+
+
 class FleetWorld:
     """Runs the sessions to their ends under one policy."""
+
+    check_every = 1
+    """Steps between two checks of all invariants: they cost more than the step itself."""
+    shared_prefix_tokens = 0
+    """Leading tokens that all sessions have in common."""
 
     def __init__(
         self,
@@ -98,6 +131,7 @@ class FleetWorld:
         *,
         parameters: Parameters | None = None,
         told_pools: list[int] | None = None,
+        num_workers: int | None = None,
     ) -> None:
         self.engine = Engine(parameters or Parameters(), policy)
         constants = PRESETS["qwen3-32b-bf16-tp2"]
@@ -112,12 +146,19 @@ class FleetWorld:
         self._requests: dict[str, tuple[ScriptedSession, Grant, float]] = {}
         self._wakeup_s: float | None = None
         self.now_s = 0.0
+        self.reports_cached = True
+        self._num_steps = 0
+        self.capacity_factors: list[float] = []
+        """gamma of the first backend after every step that changed it."""
         for index, pool in enumerate(told_pools or pools):
             self._step(
                 BackendAdded(backend_id=f"b{index}", base_url="http://x"),
                 BackendSampled(backend_id=f"b{index}", capacity_tokens=pool),
             )
-        for session in sessions:
+        # With `num_workers` the next session starts when one ends; without, by its own clock.
+        at_once = sessions if num_workers is None else sessions[:num_workers]
+        self._waiting = iter([] if num_workers is None else sessions[num_workers:])
+        for session in at_once:
             self._at(session.starts_s, "ask", session.name)
 
     def run(self, end_s: float = 200_000.0) -> Outcome:
@@ -148,7 +189,12 @@ class FleetWorld:
 
     def _step(self, *events: Event) -> None:
         effects, self._wakeup_s = self.engine.step(self.now_s, events)
-        self.engine.check()
+        self._num_steps += 1
+        if self._num_steps % self.check_every == 0:
+            self.engine.check()
+        factor = self.engine.state.backends["b0"].capacity_factor
+        if not self.capacity_factors or factor != self.capacity_factors[-1]:
+            self.capacity_factors.append(factor)
         for effect in effects:
             self.log.append((self.now_s, effect))
             if isinstance(effect, Grant):
@@ -156,6 +202,7 @@ class FleetWorld:
             elif isinstance(effect, Reject):
                 self.outcome.rejected.append(effect)
                 self.sessions[effect.request_id.partition(":")[0]].ended_s = self.now_s
+                self._start_next()
 
     def _ask(self, name: str) -> None:
         session = self.sessions[name]
@@ -163,6 +210,10 @@ class FleetWorld:
             self._step(ToolEnded(session_id=name, call_id=f"c{session.index}"))
         turn = session.turns[session.index]
         session.asked_s = self.now_s
+        if turn.compacts:
+            session.generation += 1
+            shared = min(session.context_tokens, self.shared_prefix_tokens)
+            session.context_tokens = shared + (session.context_tokens - shared) // 2
         request_id = f"{name}:{session.index}"
         self._step(
             TurnRequested(
@@ -179,7 +230,9 @@ class FleetWorld:
         turn = session.turns[int(index)]
         prompt = session.context_tokens + turn.new_tokens
         total = prompt + turn.output_tokens
-        hashes = [hash((name, block)) for block in range(total // BLOCK)]
+        shared = self.shared_prefix_tokens // BLOCK
+        own = (name, session.generation)
+        hashes = [hash((own if b >= shared else (), b)) for b in range(total // BLOCK)]
         self.models[int(grant.backend_id[1:])].submit(
             self.now_s,
             SimRequest(
@@ -195,6 +248,12 @@ class FleetWorld:
             hold_s = self.now_s - session.asked_s
             self.outcome.hold_started_s_max = max(self.outcome.hold_started_s_max, hold_s)
         self._at(self.now_s + 1.0, "renew", grant.request_id)
+
+    def _start_next(self) -> None:
+        following = next(self._waiting, None)
+        if following is not None:
+            following.starts_s = self.now_s + 0.5
+            self._at(following.starts_s, "ask", following.name)
 
     def _renew(self, request_id: str) -> None:
         if request_id in self._requests:
@@ -214,7 +273,7 @@ class FleetWorld:
         release = LeaseReleased(
             lease_id=grant.lease_id,
             input_tokens=prompt,
-            cached_tokens=cached,
+            cached_tokens=cached if self.reports_cached else None,
             output_tokens=turn.output_tokens,
             ttft_s=first_token_s - sent_s,
             duration_s=self.now_s - sent_s,
@@ -223,6 +282,7 @@ class FleetWorld:
             session.ended_s = self.now_s
             self.outcome.task_s.append(self.now_s - session.starts_s)
             self._step(release, SessionEnded(session_id=session.name))
+            self._start_next()
             return
         call = f"c{session.index}"
         self._step(

@@ -71,5 +71,4 @@ def _sweep_sessions(state: State, now_s: float) -> None:
             session.last_activity_s > oldest_s or state.blocking_tools(session.key.session_id)
         ):
             continue
-        ledger.leave_seat(state, session)
-        state.forget(session)
+        ledger.end_session(state, session)

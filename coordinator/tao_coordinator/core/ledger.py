@@ -7,6 +7,7 @@ All functions keep `State.check` true.
 """
 
 from tao_coordinator.core.events import LeaseReleased, TurnOutcome
+from tao_coordinator.core.evidence import DEPTH_RATIO_MIN, PREDICTED_TOKENS_MIN
 from tao_coordinator.core.model import Backend, Lease, Seat, Session, Turn
 from tao_coordinator.core.state import State
 
@@ -14,6 +15,7 @@ _GAIN_OUTPUT = 0.02
 _GAIN_GROWTH = 0.02
 _GAIN_CONTINUES = 0.01
 _GAIN_INTERVAL = 0.1
+_GAIN_QUALITY = 0.05
 
 
 def hold(state: State, turn: Turn) -> None:
@@ -35,8 +37,9 @@ def grant(state: State, turn: Turn, backend: Backend, now_s: float) -> Lease:
     state.held.pop(turn.request_id, None)
     session.held_ids.discard(turn.request_id)
     need = state.need_tokens(turn, backend)
-    # Credit is read before the session's home moves here.
+    # Credit and depth are read before the session's home moves here.
     credit = state.resident_tokens(session, backend)
+    depth = backend.cache.depth_tokens(session.key)
     found = backend.cache.start(session.key, need, state.pool_tokens(backend))
     seat = session.seat
     if seat is not None and seat.backend_id == backend.backend_id and session.lease_ids:
@@ -55,6 +58,7 @@ def grant(state: State, turn: Turn, backend: Backend, now_s: float) -> Lease:
         input_tokens=turn.input_tokens,
         need_tokens=need,
         predicted_tokens=min(found, credit) if credit else 0,
+        depth_ratio=depth / max(1, state.pool_tokens(backend) or depth),
         was_first=not session.is_started,
     )
     state.leases[lease.lease_id] = lease
@@ -84,7 +88,7 @@ def finish(state: State, lease: Lease, report: LeaseReleased, now_s: float) -> N
     session.last_activity_s = now_s
     backend = state.backends.get(lease.backend_id)
     if report.outcome is TurnOutcome.COMPLETED:
-        _learn(state, lease, report, backend)
+        _learn(state, lease, report, backend, now_s)
     runs_on_here = any(
         state.leases[other].backend_id == lease.backend_id for other in session.lease_ids
     )
@@ -124,11 +128,15 @@ def leave_seat(state: State, session: Session) -> None:
         _drop_seat(state, session)
 
 
-def end_session(state: State, session: Session, *, completed: bool = True) -> None:
+def came_back(state: State) -> None:
+    """A reply was followed by another turn of its session."""
+    state.typical.p_continues += _GAIN_CONTINUES * (1.0 - state.typical.p_continues)
+
+
+def end_session(state: State, session: Session) -> None:
     """No further turn will come. Running calls finish first; their release drops the rest."""
-    if completed and session.is_started and not session.ended:
-        typical = state.typical
-        typical.p_continues += _GAIN_CONTINUES * (0.0 - typical.p_continues)
+    if session.is_started and not session.ended:
+        state.typical.p_continues -= _GAIN_CONTINUES * state.typical.p_continues
     session.ended = True
     if session.lease_ids:
         return
@@ -140,6 +148,7 @@ def end_session(state: State, session: Session, *, completed: bool = True) -> No
 def lose_backend(state: State, backend: Backend) -> None:
     """The engine died: its cache is gone and nobody may wait for it."""
     backend.cache.clear()
+    backend.prefix_cached_s = None
     for session in state.sessions.values():
         seat = session.seat
         if seat is None or seat.backend_id != backend.backend_id:
@@ -165,7 +174,17 @@ def _count_hold(state: State, turn: Turn, now_s: float) -> None:
     state.last_held_grant_s = now_s
 
 
-def _learn(state: State, lease: Lease, report: LeaseReleased, backend: Backend | None) -> None:
+def _learn_shared_prefix(backend: Backend, lease: Lease, cached: int, now_s: float) -> None:
+    """What a first call finds cached is shared, once some first call has put it there."""
+    if backend.prefix_cached_s is None:
+        backend.prefix_cached_s = now_s
+    if lease.granted_s >= backend.prefix_cached_s:
+        backend.first_cached_tokens.append(cached)
+
+
+def _learn(
+    state: State, lease: Lease, report: LeaseReleased, backend: Backend | None, now_s: float
+) -> None:
     session, typical = lease.session, state.typical
     prompt = report.input_tokens if report.input_tokens is not None else lease.input_tokens
     output = report.output_tokens if report.output_tokens is not None else 0
@@ -176,7 +195,7 @@ def _learn(state: State, lease: Lease, report: LeaseReleased, backend: Backend |
         growth = context - session.context_tokens
         clipped = max(0, min(state.parameters.growth_tokens_max, growth))
         typical.growth_tokens += _GAIN_GROWTH * (clipped - typical.growth_tokens)
-    typical.p_continues += _GAIN_CONTINUES * (1.0 - typical.p_continues)
+    previous_tokens = session.context_tokens
     session.context_tokens = context
     session.turns += 1
     if backend is None:
@@ -191,13 +210,33 @@ def _learn(state: State, lease: Lease, report: LeaseReleased, backend: Backend |
         state.totals.prompt_tokens += prompt
         state.totals.cached_tokens += cached
         if lease.was_first:
-            backend.first_cached_tokens.append(cached)
+            _learn_shared_prefix(backend, lease, cached, now_s)
+        elif prompt >= previous_tokens:
+            # A prompt that shrank was rewritten: what it misses was not evicted.
+            _compare(state, lease, backend, prompt, cached)
     backend.rates.learn(
         uncached_tokens=None if cached is None else prompt - cached,
         output_tokens=report.output_tokens,
         ttft_s=report.ttft_s,
         duration_s=report.duration_s,
     )
+
+
+def _compare(state: State, lease: Lease, backend: Backend, prompt: int, cached: int) -> None:
+    """Hold the prediction of the grant against what the engine found."""
+    shared = backend.shared_prefix_tokens
+    found = max(0, cached - shared)
+    predicted = min(lease.predicted_tokens, max(0, prompt - shared))
+    backend.evidence.record(
+        prompt_tokens=max(0, prompt - shared),
+        predicted_tokens=predicted,
+        cached_tokens=found,
+        depth_ratio=lease.depth_ratio,
+    )
+    if predicted > PREDICTED_TOKENS_MIN and lease.depth_ratio < DEPTH_RATIO_MIN:
+        quality = min(1.0, found / predicted)
+        typical = state.typical
+        typical.prediction_quality += _GAIN_QUALITY * (quality - typical.prediction_quality)
 
 
 def _take_seat(state: State, session: Session, seat: Seat) -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tao_coordinator.core.effects import Receipt
+from tao_coordinator.core.evidence import CacheEvidence
 from tao_coordinator.core.rates import BackendRates
 from tao_coordinator.core.shadow_cache import ShadowCache
 
@@ -124,6 +125,8 @@ class Lease:
     need_tokens: int
     predicted_tokens: int
     """Private tokens predicted to be cached when the lease was granted."""
+    depth_ratio: float
+    """Share of the pool that was newer in the LRU than its chain, the chain included."""
     was_first: bool
     """First turn of its session: what it finds cached is the shared prefix."""
     receipt: Receipt | None = None
@@ -149,8 +152,13 @@ class Backend:
     sampled_s: float | None = None
     cache: ShadowCache = field(default_factory=ShadowCache)
     rates: BackendRates = field(default_factory=BackendRates)
+    evidence: CacheEvidence = field(default_factory=CacheEvidence)
+    capacity_factor: float = 1.0
+    """gamma: what the capacity controller makes of the reported capacity."""
     first_cached_tokens: deque[int] = field(default_factory=lambda: deque[int](maxlen=16))
     """Cached tokens of recent first calls: their smallest is the shared prefix."""
+    prefix_cached_s: float | None = None
+    """End of the first first call since the cache was empty: later ones may find its prefix."""
     reports_cached: bool = False
     """The engine has told cached tokens at least once; before that, absent means unknown."""
     next_forced_s: float = 0.0

@@ -21,6 +21,8 @@ class BackendView:
     """KV pool in tokens after override and scale; `None`: not known yet."""
     budget_tokens: int | None
     """What may be committed by plan: `theta * capacity - shared prefix`."""
+    capacity_factor: float
+    """gamma of the capacity controller; 1: the engine's word is taken."""
     committed_tokens: int
     """Tokens of held seats plus their growth reserve."""
     released_tokens: int
@@ -101,6 +103,8 @@ class Observation:
     """The whole picture."""
 
     policy: str
+    passes_through: bool
+    """The gate for traffic without reuse is open: nobody is held."""
     uptime_s: float
     backends: tuple[BackendView, ...]
     sessions: tuple[SessionView, ...]

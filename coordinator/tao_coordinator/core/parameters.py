@@ -50,6 +50,21 @@ class Parameters:
     idle_s_prior: float = 5.0
     """Mean idle time assumed before any tool call was seen."""
 
+    capacity_integral_gain: float = 0.3
+    """K_i of the capacity controller, per window (`scheduling/control/capacity_estimate.py`)."""
+    capacity_proportional_gain: float = 0.0
+    """K_p; 0 since the integral alone does as well and has no bump."""
+    capacity_window_tokens: int = 200_000
+    """Prompt tokens of evidence per correction."""
+    capacity_dead_zone: float = 0.02
+    """Share of prompt tokens that may surprise without a correction."""
+    capacity_error_max: float = 0.3
+    """Clip of the error of one window."""
+    capacity_factor_min: float = 0.4
+    """Lower limit of gamma."""
+    capacity_factor_max: float = 1.6
+    """Upper limit of gamma."""
+
     start_within_s: float = 5.0
     """A lease must be renewed or released for the first time within this."""
     lease_silence_s: float = 60.0
@@ -73,7 +88,15 @@ class Parameters:
                 raise ValueError(f"{name} must be in [0, 1], got {value}")
         if self.budget_ratio > 1.5:
             raise ValueError(f"budget_ratio must be in (0, 1.5], got {self.budget_ratio}")
-        may_be_zero = {"released_weight", "growth_turns", "overtake_limit", "release_grace_s"}
+        may_be_zero = {
+            "released_weight",
+            "growth_turns",
+            "overtake_limit",
+            "release_grace_s",
+            "capacity_integral_gain",
+            "capacity_proportional_gain",
+            "capacity_dead_zone",
+        }
         for item in fields(self):
             value = getattr(self, item.name)
             if not (value > 0 or (value == 0 and item.name in may_be_zero)):
@@ -82,6 +105,8 @@ class Parameters:
             raise ValueError("hold_hard_s must not be below hold_soft_s")
         if self.refill_s_max < self.refill_s_min:
             raise ValueError("refill_s_max must not be below refill_s_min")
+        if not self.capacity_factor_min <= 1.0 <= self.capacity_factor_max:
+            raise ValueError("capacity_factor_min..max must contain 1")
 
     def scaled(self, time_scale: float) -> "Parameters":
         """Constants for engines that run `time_scale` times faster than real ones.

@@ -33,6 +33,21 @@ class ShadowCache:
         """Tokens of this session predicted to be cached, referenced or not."""
         return self._in_flight.get(key) or self._idle.get(key, 0)
 
+    def depth_tokens(self, key: Hashable) -> int:
+        """Tokens that an LRU keeps longer than this session's idle chain, its own included.
+
+        0 without an idle chain. O(newer chains).
+        """
+        own = self._idle.get(key)
+        if own is None:
+            return 0
+        depth = self.in_flight_tokens + own
+        for newer in reversed(self._idle):
+            if newer == key:
+                break
+            depth += self._idle[newer]
+        return depth
+
     def start(self, key: Hashable, tokens: int, pool_tokens: int | None) -> int:
         """A call of `tokens` private tokens begins; returns what it should find cached."""
         running = self._in_flight.get(key)

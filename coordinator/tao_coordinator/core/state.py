@@ -52,6 +52,10 @@ class Typical:
     """Growth of a session's context per turn, clipped."""
     p_continues: float = 0.97
     """Probability that a session goes on after a reply."""
+    prediction_quality: float = 1.0
+    """Share of the tokens predicted from shallow chains that were found cached."""
+    passes_through: bool = False
+    """The gate for traffic without reuse is open."""
     grant_interval_s: float = 1.0
     """Time between two grants of held turns: turns a queue position into a waiting time."""
 
@@ -87,9 +91,14 @@ class State:
     # --- look-ups --------------------------------------------------------------------------------
 
     def pool_tokens(self, backend: Backend) -> int | None:
-        """Private tokens the whole pool can hold; `None` while the capacity is unknown."""
+        """Private tokens the whole pool can hold; `None` while the capacity is unknown.
+
+        Reported capacity times the controller's factor gamma, minus the shared prefix.
+        """
         capacity = backend.capacity_tokens
-        return None if capacity is None else max(0, capacity - backend.shared_prefix_tokens)
+        if capacity is None:
+            return None
+        return max(0, int(backend.capacity_factor * capacity) - backend.shared_prefix_tokens)
 
     def budget_tokens(self, backend: Backend) -> int | None:
         """Private tokens that planned grants may commit, growth included."""

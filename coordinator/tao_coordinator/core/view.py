@@ -23,6 +23,7 @@ def observe(state: State, policy: str, now_s: float, started_s: float) -> Observ
     held = sorted(state.held.values(), key=lambda t: (not t.session.is_started, t.arrived_s))
     return Observation(
         policy=policy,
+        passes_through=state.typical.passes_through,
         uptime_s=now_s - started_s,
         backends=backends,
         sessions=tuple(_session(state, s, now_s) for s in state.sessions.values()),
@@ -52,6 +53,7 @@ def _backend(state: State, backend: Backend, num_in_flight: int, now_s: float) -
         draining=backend.draining,
         capacity_tokens=backend.capacity_tokens,
         budget_tokens=state.budget_tokens(backend),
+        capacity_factor=backend.capacity_factor,
         committed_tokens=state.committed_tokens(backend),
         released_tokens=state.released_tokens(backend),
         in_flight_tokens=backend.cache.in_flight_tokens,

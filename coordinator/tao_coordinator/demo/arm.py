@@ -161,5 +161,5 @@ def _watch(
 def _finished_requests(url: str) -> list[Record]:
     answer = httpx2.get(f"{url}/sim/requests", timeout=_FETCH_S)
     answer.raise_for_status()
-    found: list[Record] = answer.json()["requests"]
+    found: list[Record] = answer.json()
     return found

@@ -68,6 +68,8 @@ class Tao:
 
     def immediate(self, state: State, turn: Turn, now_s: float) -> Assignment | None:
         """Bypass for residents; everybody else queues, if only for this one step."""
+        if state.typical.passes_through:
+            return self._pass_through(state, turn)
         session = turn.session
         if session.seat is not None:
             backend = state.backends[session.seat.backend_id]
@@ -85,6 +87,9 @@ class Tao:
 
     def admit(self, state: State, now_s: float) -> list[Assignment]:
         """Stage 1, bounds, stage 2."""
+        if state.typical.passes_through:
+            passed = [self._pass_through(state, turn) for turn in state.held.values()]
+            return [assignment for assignment in passed if assignment is not None]
         room = Room(state)
         turns = sorted(state.held.values(), key=lambda turn: turn.arrived_s)
         started = [turn for turn in turns if turn.session.is_started]
@@ -99,6 +104,21 @@ class Tao:
             return placed + forced
         new = [turn for turn in turns if not turn.session.is_started]
         return placed + forced + self._admit_new(state, new, room)
+
+    @staticmethod
+    def _pass_through(state: State, turn: Turn) -> Assignment | None:
+        """Without reuse: home where it is resident, else where least is in flight."""
+        eligible = state.eligible(turn.session)
+        if not eligible:
+            return None
+        backend = max(
+            eligible,
+            key=lambda b: (
+                turn.session.is_started and state.is_resident(turn.session, b),
+                -b.cache.in_flight_tokens,
+            ),
+        )
+        return Assignment(turn=turn, backend=backend, reason="pass-through")
 
     # --- bypass ----------------------------------------------------------------------------------
 
