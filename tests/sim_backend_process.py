@@ -27,7 +27,7 @@ class SimBackend:
         """The finished requests, as the backend saw them."""
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(f"{self.url}/sim/requests", timeout=10) as reply:
-            return cast("list[dict[str, Any]]", json.load(reply)["requests"])
+            return cast("list[dict[str, Any]]", json.load(reply))
 
 
 def bash_script(commands: Sequence[str], text: str = "Next.") -> dict[str, object]:
