@@ -46,14 +46,27 @@ from tao_coordinator.prediction.duration_histogram import DurationHistogram
 from tao_coordinator.scheduling import release
 from tao_coordinator.scheduling.control.loop import ControlLoop
 from tao_coordinator.scheduling.policy import Assignment, Policy
+from tao_coordinator.scheduling.rivals.cache_aware import CacheAware
+from tao_coordinator.scheduling.rivals.concur_aimd import ConcurAimd
+from tao_coordinator.scheduling.rivals.concur_pi import ConcurPi
+from tao_coordinator.scheduling.rivals.dynamo_cost import DynamoCost
 from tao_coordinator.scheduling.rivals.round_robin import RoundRobin
+from tao_coordinator.scheduling.rivals.static_cap import StaticCap
 from tao_coordinator.scheduling.rivals.sticky_least_loaded import StickyLeastLoaded
+from tao_coordinator.scheduling.rivals.thunderagent import ThunderAgent, ThunderAgentParameters
 from tao_coordinator.scheduling.tao import Tao
 
 _MAKERS: dict[str, Callable[[DurationHistogram], Policy]] = {
     "tao": Tao,
     "round-robin": lambda _: RoundRobin(),
     "sticky-least-loaded": lambda _: StickyLeastLoaded(),
+    "cache-aware": lambda _: CacheAware(),
+    "dynamo-cost": lambda _: DynamoCost(),
+    "static-cap": lambda _: StaticCap(),
+    "thunderagent": lambda _: ThunderAgent(),
+    "thunderagent-decay": lambda _: ThunderAgent(ThunderAgentParameters(uses_decay=True)),
+    "concur-aimd": lambda _: ConcurAimd(),
+    "concur-pi": lambda _: ConcurPi(),
 }
 _CONTROLLED = frozenset({"tao"})
 """Policies whose budgets the capacity controller corrects; the others take the engine's word."""

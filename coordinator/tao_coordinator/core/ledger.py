@@ -209,6 +209,8 @@ def _learn(
         cached = min(cached, prompt)
         state.totals.prompt_tokens += prompt
         state.totals.cached_tokens += cached
+        backend.prompt_tokens += prompt
+        backend.cached_tokens += cached
         if lease.was_first:
             _learn_shared_prefix(backend, lease, cached, now_s)
         elif prompt >= previous_tokens:

@@ -161,6 +161,10 @@ class Backend:
     """End of the first first call since the cache was empty: later ones may find its prefix."""
     reports_cached: bool = False
     """The engine has told cached tokens at least once; before that, absent means unknown."""
+    prompt_tokens: int = 0
+    """Sum over the replies whose cached tokens are known, shared prefixes included."""
+    cached_tokens: int = 0
+    """Of these, found cached."""
     next_forced_s: float = 0.0
     # Sums over seats, kept up to date by the ledger (checked by State.check).
     committed_tokens: int = 0
