@@ -2,6 +2,7 @@
 
 from tao_coordinator.core.parameters import Parameters
 
+_TICK_S = Parameters().tick_s
 _SLACK_S = 1e-6
 """Ticks are sums of floats: one that is late by rounding must not cost a whole tick."""
 
@@ -11,7 +12,7 @@ def engine_second_s(parameters: Parameters) -> float:
 
     1 except against accelerated engines: `Parameters.scaled` shortens the tick by the same factor.
     """
-    return parameters.tick_s / Parameters().tick_s
+    return parameters.tick_s / _TICK_S
 
 
 class Every:
