@@ -178,6 +178,21 @@ def test_responses_model_is_placed_too(
     assert [release["cached_tokens"] for release in server.releases()] == [900, 900]
 
 
+def test_calls_of_litellms_vllm_provider_are_placed(
+    server: ScriptedServer, make_agent: Any, make_model: Any
+) -> None:
+    tao.connect(server.url)
+    model = make_model(model_name="hosted_vllm/Qwen/Qwen3-32B")
+
+    mini.bind(make_agent(model=model)).run("say hello")
+
+    assert [call.path for call in server.calls()] == [PLACED] * 2
+    assert {call.headers["x-pin"] for call in server.calls()} == {"7"}
+    leases = server.to("/tao/v1/leases")
+    assert {lease.body["model"] for lease in leases} == {"Qwen/Qwen3-32B"}
+    assert {call.body["model"] for call in server.calls()} == {"Qwen/Qwen3-32B"}
+
+
 def test_hold_of_the_whole_timeout_is_the_models_own_timeout(
     server: ScriptedServer, make_agent: Any, make_model: Any
 ) -> None:
