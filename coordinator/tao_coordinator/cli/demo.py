@@ -37,7 +37,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument(
         "--capacity-tokens",
         type=int,
-        default=100_000,
+        default=307_000,
         help="KV pool of one backend; smaller means more pressure (%(default)s)",
     )
     parser.add_argument(
@@ -46,7 +46,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument(
         "--time-scale",
         type=float,
-        default=10.0,
+        default=15.0,
         help="engine seconds per real second: engines, scripted tools and the policy's time "
         "constants all run this much faster (%(default)s); above about 20 the agents' own CPU "
         "time begins to show",

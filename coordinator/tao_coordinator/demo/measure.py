@@ -32,8 +32,10 @@ class PolicyResult:
     output_tokens_per_s: float
     hold_s_max: float
     makespan_s: float
-    pressure: float
-    """Largest sum of live sessions' contexts over the pool of all backends."""
+    pressure_mean: float
+    """Sum of live sessions' contexts over the pool of all backends, mean over the run's time."""
+    pressure_max: float
+    """Its largest value."""
     wall_s: float
     """Real seconds."""
 
@@ -83,6 +85,7 @@ def summarise(
     makespan_s = (ended - started) * time_scale
     tasks_s = [(number(s, "ended_at") - number(s, "started_at")) * time_scale for s in sessions]
     prompt = sum(number(r, "prompt_tokens") for r in done)
+    context_mean, context_max = context_tokens(turns, sessions)
     return PolicyResult(
         policy=policy,
         num_sessions=len(sessions),
@@ -96,7 +99,8 @@ def summarise(
         output_tokens_per_s=sum(number(r, "output_tokens") for r in done) / makespan_s,
         hold_s_max=max(number(t, "hold_s") for t in turns) * time_scale,
         makespan_s=makespan_s,
-        pressure=peak_context_tokens(turns, sessions) / pool_tokens,
+        pressure_mean=context_mean / pool_tokens,
+        pressure_max=context_max / pool_tokens,
         wall_s=wall_s,
     )
 
@@ -123,19 +127,24 @@ def first_token_times_s(turns: Iterable[Record], requests: Iterable[Record]) -> 
     return found
 
 
-def peak_context_tokens(turns: Iterable[Record], sessions: Iterable[Record]) -> int:
-    """Largest sum of the newest contexts of sessions that were alive at the same time."""
+def context_tokens(turns: Iterable[Record], sessions: Iterable[Record]) -> tuple[float, int]:
+    """Mean over time and maximum of the sum of live sessions' newest contexts."""
     changes: list[tuple[float, str, int]] = []
     for turn in turns:
         tokens = int(number(turn, "input_tokens") + number(turn, "output_tokens"))
         changes.append((number(turn, "answered_at"), str(turn.get("session_id")), tokens))
     changes += [(number(s, "ended_at"), str(s.get("session_id")), 0) for s in sessions]
+    changes.sort()
     live: dict[str, int] = {}
-    peak = 0
-    for _, session_id, tokens in sorted(changes):
+    peak, area = 0, 0.0
+    for index, (time_s, session_id, tokens) in enumerate(changes):
         live[session_id] = tokens
-        peak = max(peak, sum(live.values()))
-    return peak
+        total = sum(live.values())
+        peak = max(peak, total)
+        if index + 1 < len(changes):
+            area += total * (changes[index + 1][0] - time_s)
+    span_s = changes[-1][0] - changes[0][0]
+    return (area / span_s if span_s > 0 else float(peak)), peak
 
 
 def percentile(values: list[float], percent: int) -> float:

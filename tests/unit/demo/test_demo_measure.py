@@ -6,8 +6,8 @@ import pytest
 
 from tao_coordinator.demo.measure import (
     PolicyResult,
+    context_tokens,
     first_token_times_s,
-    peak_context_tokens,
     percentile,
     summarise,
 )
@@ -73,7 +73,9 @@ def test_summary_is_in_engine_seconds_and_counts_from_the_asking() -> None:
     assert result.makespan_s == pytest.approx(60.0)
     assert result.output_tokens_per_s == pytest.approx(30 / 60)
     assert result.hold_s_max == pytest.approx(5.0)
-    assert result.pressure == pytest.approx(220 / 200)
+    # Contexts: a 110 from 12, b 110 from 14 (and gone at 14), a gone at 16.
+    assert result.pressure_max == pytest.approx(110 / 200)
+    assert result.pressure_mean == pytest.approx(110 / 200)
     assert (result.num_sessions, result.num_turns, result.num_failed_sessions) == (2, 3, 1)
 
 
@@ -90,7 +92,10 @@ def test_request_counts_for_the_turn_in_whose_interval_it_arrived() -> None:
 
 def test_peak_context_forgets_sessions_that_have_ended() -> None:
     turns = [turn("a", 0, 1), turn("b", 0, 3), turn("c", 0, 4)]
-    assert peak_context_tokens(turns, [session("a", 0, 2.0)]) == 220
+    # a: 110 during 1..2; b: from 3; b and c: from 4, where the record ends.
+    mean, peak = context_tokens(turns, [session("a", 0, 2.0)])
+    assert peak == 220
+    assert mean == pytest.approx((110 * 1 + 0 * 1 + 110 * 1) / 3)
 
 
 def test_percentile_of_one_value_is_that_value() -> None:
@@ -111,7 +116,8 @@ def result(policy: str, task_s: float, **more: float) -> PolicyResult:
         "output_tokens_per_s": 3.0,
         "hold_s_max": 4.0,
         "makespan_s": 5.0,
-        "pressure": 1.5,
+        "pressure_mean": 1.5,
+        "pressure_max": 2.0,
         "wall_s": 6.0,
     }
     return PolicyResult(policy=policy, **(fields | more))  # pyright: ignore[reportArgumentType]
