@@ -52,7 +52,7 @@ def build(*, num_sessions: int, num_turns: int, time_scale: float, seed: int) ->
 
 def _task(name: str, draw: random.Random) -> str:
     lines = [f"[[script {name}]] Fix the failing import in the package below.", "", "Log:"]
-    lines += [f"{draw.getrandbits(96):024x} module_{i:03d} imported" for i in range(380)]
+    lines += [f"{draw.getrandbits(96):024x} module_{i:03d} imported" for i in range(520)]
     return "\n".join(lines)
 
 
@@ -84,11 +84,11 @@ def _command(index: int, time_scale: float, draw: random.Random) -> str:
     chance = draw.random()
     if chance < 0.12:
         seconds = draw.uniform(30.0, 90.0) / time_scale
-        return f"./build {seconds:.3f} {index}; {_read(draw, 60)}"
+        return f"./build {seconds:.3f} {index}; {_read(draw, 90)}"
     if chance < 0.40:
         seconds = draw.uniform(2.0, 10.0) / time_scale
-        return f"./run-tests {seconds:.3f} {index}; {_read(draw, 75)}"
-    return _read(draw, 95)
+        return f"./run-tests {seconds:.3f} {index}; {_read(draw, 105)}"
+    return _read(draw, 130)
 
 
 def _read(draw: random.Random, mean_lines: int) -> str:

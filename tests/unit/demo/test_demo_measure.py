@@ -73,8 +73,8 @@ def test_summary_is_in_engine_seconds_and_counts_from_the_asking() -> None:
     assert result.makespan_s == pytest.approx(60.0)
     assert result.output_tokens_per_s == pytest.approx(30 / 60)
     assert result.hold_s_max == pytest.approx(5.0)
-    # Contexts: a 110 from 12, b 110 from 14 (and gone at 14), a gone at 16.
-    assert result.pressure_max == pytest.approx(110 / 200)
+    # Contexts: a 110 from 12 to 16; b 110 at 14, where it ends at once.
+    assert result.pressure_max == pytest.approx(220 / 200)
     assert result.pressure_mean == pytest.approx(110 / 200)
     assert (result.num_sessions, result.num_turns, result.num_failed_sessions) == (2, 3, 1)
 
