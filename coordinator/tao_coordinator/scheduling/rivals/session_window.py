@@ -79,6 +79,7 @@ class SessionWindows(ABC):
 
     def admit(self, state: State, now_s: float) -> list[Assignment]:
         """In order of arrival at each home, while its window has room."""
+        self._forget(state)
         found: list[Assignment] = []
         blocked: set[str] = set()
         for turn in state.held.values():

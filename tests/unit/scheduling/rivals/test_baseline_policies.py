@@ -1,11 +1,11 @@
-"""Round-robin and sticky-least-loaded: what marks them, and that they hold nobody."""
+"""Policies without a gate hold nobody; what marks round-robin and sticky-least-loaded."""
 
 import pytest
 from engine_driver import EngineDriver
 
 from tao_coordinator.core.events import BackendDrained
 
-BASELINES = ["round-robin", "sticky-least-loaded"]
+BASELINES = ["round-robin", "sticky-least-loaded", "cache-aware", "dynamo-cost"]
 
 
 @pytest.mark.parametrize("policy", BASELINES)
@@ -44,3 +44,15 @@ def test_sticky_session_moves_when_its_home_drains() -> None:
     home = d.turn("s")
     d.step(BackendDrained(backend_id=home))
     assert d.turn("s") != home
+
+
+def test_sticky_goes_home_although_it_is_full_and_another_backend_is_empty() -> None:
+    """The characteristic fault: never-moving stickiness."""
+    d = EngineDriver(50_000, 50_000, policy="sticky-least-loaded")
+    names = [f"s{n}" for n in range(10)]
+    homes = {name: d.turn(name) for name in names}
+    for name in names:
+        if homes[name] == "b1":
+            d.end(name)
+    stayed = [name for name in names if homes[name] == "b0"]
+    assert {d.backend_of(d.ask(name, 40_000)) for name in stayed} == {"b0"}
