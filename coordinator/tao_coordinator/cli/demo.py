@@ -46,9 +46,9 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument(
         "--time-scale",
         type=float,
-        default=18.0,
+        default=24.0,
         help="engine seconds per real second: engines, scripted tools and the policy's time "
-        "constants all run this much faster (%(default)s); above about 20 the agents' own CPU "
+        "constants all run this much faster (%(default)s); above about 30 the agents' own CPU "
         "time begins to show",
     )
     parser.add_argument(

@@ -134,7 +134,8 @@ def context_tokens(turns: Iterable[Record], sessions: Iterable[Record]) -> tuple
         tokens = int(number(turn, "input_tokens") + number(turn, "output_tokens"))
         changes.append((number(turn, "answered_at"), str(turn.get("session_id")), tokens))
     changes += [(number(s, "ended_at"), str(s.get("session_id")), 0) for s in sessions]
-    changes.sort()
+    # By time alone: a session's end comes after the last turn that was answered with it.
+    changes.sort(key=lambda change: change[0])
     live: dict[str, int] = {}
     peak, area = 0, 0.0
     for index, (time_s, session_id, tokens) in enumerate(changes):
