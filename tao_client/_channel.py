@@ -2,14 +2,14 @@
 
 Everything here has a time limit and answers with a value: what goes wrong on the way is a
 `NoAnswer`, never an exception. Only the caller's own interruptions (cancellation, Ctrl-C) pass
-through. httpx2 is imported with the first channel: it costs more than the whole rest of the SDK.
-Not on a background thread, because openai 2 looks at `sys.modules` and would find it half imported.
+through. httpx2 is imported, with all that it imports itself, when a channel is made: it costs more
+than the rest of the SDK. Never on a background thread: openai 2 looks at `sys.modules` and would
+find it half imported, and a fork meanwhile would leave the child with import locks for ever.
 """
 
-import threading
 import time
-from collections.abc import AsyncGenerator, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
+from typing import TYPE_CHECKING, cast
 
 from tao_client import semconv
 from tao_client._config import Config
@@ -17,6 +17,8 @@ from tao_client._lease import Ask, Grant, NoAnswer, Pause, Reply, TurnFlow, read
 from tao_client._version import __version__
 
 if TYPE_CHECKING:
+    import ssl
+
     import httpx2
     from anyio.lowlevel import RunVar
 
@@ -65,71 +67,59 @@ class SyncChannel:
     """Speaks to the coordinator from any thread."""
 
     def __init__(self, config: Config) -> None:
-        import httpx2  # loaded here, used below; see the module
+        import httpx2
 
         self._config = config
-        self._lock = threading.Lock()
-        self._client: httpx2.Client | None = None
+        self._client = httpx2.Client(limits=_limits(), verify=_verification(config))
+        # Beneath the client, which would log a line for each request; it has chosen the proxy.
+        self._transport = self._client._transport_for_url(httpx2.URL(config.endpoint))
+        self.is_closed = False
 
     def ask(self, action: Ask) -> Reply:
         """One lease request."""
-        deadline_s = time.monotonic() + action.time_limit_s
-        headers = {"prefer": f"wait={action.wait_s}"} if action.wait_s else {}
-        answer = self._exchange("POST", LEASES_PATH, action.request.to_json(), headers, deadline_s)
+        answer = self._exchange(
+            lambda limit_s: lease_request(self._config, action, limit_s), action.time_limit_s
+        )
         return answer if isinstance(answer, NoAnswer) else read_reply(*answer)
 
-    def send(self, method: str, path: str, body: bytes, time_limit_s: float) -> int | None:
+    def send(
+        self,
+        method: str,
+        path: str,
+        body: bytes,
+        time_limit_s: float,
+        content_type: str = "application/json",
+    ) -> int | None:
         """One request whose answer is only its status; None when there was none."""
-        answer = self._exchange(method, path, body, {}, time.monotonic() + time_limit_s)
+        headers = {"content-type": content_type}
+        answer = self._exchange(
+            lambda limit_s: _request(self._config, method, path, body, headers, limit_s),
+            time_limit_s,
+        )
         return None if isinstance(answer, NoAnswer) else answer[0]
 
     def close(self) -> None:
-        """Close the connections. A later request opens new ones."""
-        with self._lock:
-            client, self._client = self._client, None
-        if client is not None:
-            client.close()
+        """Close the connections; a later request is not answered."""
+        self.is_closed = True
+        self._client.close()
 
     def _exchange(
-        self, method: str, path: str, body: bytes, headers: dict[str, str], deadline_s: float
+        self, make_request: "Callable[[float], httpx2.Request]", time_limit_s: float
     ) -> tuple[int, bytes] | NoAnswer:
-        import httpx2
-
-        tries_left = 2
-        while True:
-            tries_left -= 1
+        deadline_s = time.monotonic() + time_limit_s
+        is_retry = False
+        while not self.is_closed:
             try:
-                client = self._opened()
-                request = client.build_request(
-                    method, path, content=body, headers=headers, timeout=_left(deadline_s)
-                )
-                response = client.send(request, stream=True)
+                response = self._transport.handle_request(make_request(_left(deadline_s)))
                 try:
-                    return response.status_code, _read(response.iter_raw(), deadline_s)
+                    return response.status_code, _read(response, deadline_s)
                 finally:
                     response.close()
-            except (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError) as error:
-                # A kept-alive connection that the other side has just closed: the request is
-                # idempotent, so one fresh try is right. A second failure means it.
-                if not tries_left or time.monotonic() >= deadline_s:
-                    return _no_answer(error)
             except Exception as error:  # noqa: BLE001 - whatever fails here, the call goes on without
-                return _no_answer(error)
-
-    def _opened(self) -> "httpx2.Client":
-        client = self._client
-        if client is None:
-            import httpx2
-
-            with self._lock:
-                client = self._client
-                if client is None:
-                    client = self._client = httpx2.Client(
-                        base_url=self._config.endpoint,
-                        headers=standing_headers(self._config),
-                        limits=_limits(),
-                    )
-        return client
+                if is_retry or not _may_try_again(error, deadline_s):
+                    return _no_answer(error)
+            is_retry = True
+        return NoAnswer("disconnected", was_sent=False)
 
 
 class AsyncChannel:
@@ -137,36 +127,31 @@ class AsyncChannel:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._clients: RunVar[tuple[httpx2.AsyncClient, AsyncGenerator[None]]] | None = None
+        self._clients: RunVar[tuple[httpx2.AsyncBaseTransport, AsyncGenerator[None]]] | None = None
 
     async def ask(self, action: Ask) -> Reply:
         """One lease request."""
         import anyio
-        import httpx2
 
-        headers = {"prefer": f"wait={action.wait_s}"} if action.wait_s else {}
         deadline_s = time.monotonic() + action.time_limit_s
-        tries_left = 2
+        is_retry = False
         with anyio.move_on_after(action.time_limit_s):
             while True:
-                tries_left -= 1
                 try:
-                    client = await self._opened()
-                    response = await client.post(
-                        LEASES_PATH,
-                        content=action.request.to_json(),
-                        headers=headers,
-                        timeout=_left(deadline_s),
-                    )
-                    return read_reply(response.status_code, response.content)
-                except (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError) as error:
-                    if not tries_left or time.monotonic() >= deadline_s:
-                        return _no_answer(error)
+                    transport = await self._opened()
+                    request = lease_request(self._config, action, _left(deadline_s))
+                    response = await transport.handle_async_request(request)
+                    try:
+                        return read_reply(response.status_code, await _read_async(response))
+                    finally:
+                        await response.aclose()
                 except Exception as error:  # noqa: BLE001 - as above: the call goes on without
-                    return _no_answer(error)
+                    if is_retry or not _may_try_again(error, deadline_s):
+                        return _no_answer(error)
+                is_retry = True
         return NoAnswer("nothing heard in time")
 
-    async def _opened(self) -> "httpx2.AsyncClient":
+    async def _opened(self) -> "httpx2.AsyncBaseTransport":
         if self._clients is None:
             from anyio.lowlevel import RunVar
 
@@ -175,14 +160,11 @@ class AsyncChannel:
         if found is None:
             import httpx2
 
-            client = httpx2.AsyncClient(
-                base_url=self._config.endpoint,
-                headers=standing_headers(self._config),
-                limits=_limits(),
-            )
+            client = httpx2.AsyncClient(limits=_limits(), verify=_verification(self._config))
+            transport = client._transport_for_url(httpx2.URL(self._config.endpoint))
             keeper = _close_with_loop(client)
             await anext(keeper)
-            found = (client, keeper)
+            found = (transport, keeper)
             self._clients.set(found)
         return found[0]
 
@@ -196,13 +178,61 @@ async def _close_with_loop(client: "httpx2.AsyncClient") -> AsyncGenerator[None]
         await client.aclose()
 
 
-def _read(chunks: Iterator[bytes], deadline_s: float) -> bytes:
+def lease_request(config: Config, action: Ask, time_limit_s: float) -> "httpx2.Request":
+    """The HTTP request of one `Ask`."""
+    headers = {"content-type": "application/json"}
+    if action.wait_s:
+        headers["prefer"] = f"wait={action.wait_s}"
+    body = action.request.to_json()
+    return _request(config, "POST", LEASES_PATH, body, headers, time_limit_s)
+
+
+def _request(
+    config: Config,
+    method: str,
+    path: str,
+    body: bytes,
+    headers: dict[str, str],
+    time_limit_s: float,
+) -> "httpx2.Request":
+    import httpx2
+
+    return httpx2.Request(
+        method,
+        config.endpoint + path,
+        headers=_standing_headers(config) | headers,
+        content=body,
+        extensions={
+            "timeout": dict.fromkeys(("connect", "read", "write", "pool"), time_limit_s),
+        },
+    )
+
+
+def _read(response: "httpx2.Response", deadline_s: float) -> bytes:
     body = b""
-    for chunk in chunks:
+    for chunk in cast("Iterable[bytes]", response.stream):
         body += chunk
         if len(body) > LONGEST_ANSWER_BYTES or time.monotonic() > deadline_s:
             break
     return body
+
+
+async def _read_async(response: "httpx2.Response") -> bytes:
+    body = b""
+    async for chunk in cast("AsyncIterable[bytes]", response.stream):
+        body += chunk
+        if len(body) > LONGEST_ANSWER_BYTES:
+            break
+    return body
+
+
+def _may_try_again(error: Exception, deadline_s: float) -> bool:
+    # A kept-alive connection that the other side has just closed: every request here is idempotent,
+    # so one fresh try is right.
+    import httpx2
+
+    broken = (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError)
+    return isinstance(error, broken) and time.monotonic() < deadline_s
 
 
 def _left(deadline_s: float) -> float:
@@ -219,12 +249,20 @@ def _limits() -> "httpx2.Limits":
     )
 
 
-def standing_headers(config: Config) -> dict[str, str]:
-    """Headers of every request to the coordinator."""
+def _verification(config: Config) -> "ssl.SSLContext | bool":
+    import ssl
+
+    # Loading the authorities takes 30 ms. Without TLS a context that trusts nobody does as well.
+    if config.endpoint.startswith("https:"):
+        return True
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
+def _standing_headers(config: Config) -> dict[str, str]:
     headers = {
         semconv.HEADER_PROTOCOL: semconv.PROTOCOL_VERSION,
         semconv.HEADER_CLIENT: CLIENT_NAME,
-        "content-type": "application/json",
+        "user-agent": CLIENT_NAME,
     }
     if config.api_key is not None:
         headers["authorization"] = f"Bearer {config.api_key}"

@@ -9,6 +9,7 @@ settings: threads, sockets and queues of the parent are left alone.
 import atexit
 import logging
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from tao_client._breaker import Breaker
 from tao_client._channel import AsyncChannel, SyncChannel
 from tao_client._config import Config, resolve_config
 from tao_client._courier import Courier
-from tao_client._emission import Emitter, Sink
+from tao_client._emission import Emitter
 from tao_client._events import Event
 from tao_client._lease import FlowHooks, HoldInfo, Refusal, TurnFlow, TurnRequest, turn_flow
 from tao_client.errors import ConfigurationError
@@ -38,7 +39,8 @@ class Connection:
         self.channel = SyncChannel(config)
         self.async_channel = AsyncChannel(config)
         self.courier = Courier(self.channel, self.breaker)
-        self.emitter = Emitter(self._make_sink, lambda: self.breaker.is_open)
+        self.emitter = self._make_emitter() if config.events else None
+        _flush_when_worker_ends()
         self._has_warned_of_setup = False
         self._has_warned_of_hook = False
 
@@ -58,22 +60,30 @@ class Connection:
 
     def emit(self, event: Event) -> None:
         """Send one event, unless events are switched off."""
-        if self.config.events:
+        if self.emitter is not None:
             self.emitter.emit(event)
 
     def close(self, time_limit_s: float = FLUSH_LIMIT_S) -> None:
         """Send what is queued, for `time_limit_s` in all, and stop the threads."""
         deadline_s = time.monotonic() + time_limit_s
         self.courier.close(time_limit_s)
-        self.emitter.close(max(0.0, deadline_s - time.monotonic()))
+        if self.emitter is not None:
+            self.emitter.close(max(0.0, deadline_s - time.monotonic()))
         self.channel.close()
 
-    def _make_sink(self) -> Sink:
-        from tao_client._otlp import OtlpSink
+    def _make_emitter(self) -> Emitter | None:
+        try:
+            from tao_client._otlp import OtlpSink
 
-        return OtlpSink(self.config)
+            return Emitter(OtlpSink(self.channel), lambda: self.breaker.is_open)
+        except Exception:
+            # A boundary: an OpenTelemetry that does not load must not keep the agent from running.
+            logger.warning("no events are sent: OpenTelemetry did not load", exc_info=True)
+            return None
 
     def _on_no_answer(self, reason: str) -> None:
+        if self.channel.is_closed:
+            return  # a turn that was held when this connection was replaced
         if self.breaker.record_no_answer(reason):
             self.courier.start_probing()
 
@@ -111,6 +121,7 @@ class _Process:
         self.connection: Connection | None = None
         self.may_connect_by_itself = True
         self.inherited: list[Connection] = []
+        self.inherited_config: Config | None = None
         self.capture: Callable[[Event], None] | None = None
         self.at_fork: list[Callable[[], None]] = []
 
@@ -164,6 +175,7 @@ def disconnect() -> None:
     """
     with _process.lock:
         connection, _process.connection = _process.connection, None
+        _process.inherited_config = None
         _process.may_connect_by_itself = False
     if connection is not None:
         connection.close()
@@ -192,7 +204,7 @@ def is_emitting() -> bool:
     if _process.capture is not None:
         return True
     connection = active()
-    return connection is not None and connection.config.events
+    return connection is not None and connection.emitter is not None
 
 
 def set_capture(capture: Callable[[Event], None] | None) -> Callable[[Event], None] | None:
@@ -219,6 +231,9 @@ def _connect_by_itself() -> None:
         if _process.connection is not None or not _process.may_connect_by_itself:
             return
         _process.may_connect_by_itself = False
+        if _process.inherited_config is not None:
+            _process.connection = Connection(_process.inherited_config)
+            return
         if _config.is_disabled() or not _config.has_endpoint_variable():
             # Looked at once: an environment that changes later takes a `connect`.
             return
@@ -230,6 +245,15 @@ def _connect_by_itself() -> None:
         _process.connection = Connection(config)
 
 
+def _flush_when_worker_ends() -> None:
+    # Worker processes of multiprocessing end without atexit; they have finalizers of their own.
+    if "multiprocessing.util" in sys.modules:
+        import multiprocessing.util
+
+        if multiprocessing.parent_process() is not None:
+            multiprocessing.util.Finalize(None, disconnect, exitpriority=0)
+
+
 def _restart_in_child() -> None:
     _process.lock = threading.RLock()
     _events.restart_sequence()
@@ -237,7 +261,9 @@ def _restart_in_child() -> None:
     if connection is not None:
         # Kept, not closed: its sockets are shared with the parent, its locks may be held there.
         _process.inherited.append(connection)
-        _process.connection = Connection(connection.config)
+        _process.connection = None
+        _process.inherited_config = connection.config
+        _process.may_connect_by_itself = True
     for action in _process.at_fork:
         action()
 

@@ -3,8 +3,7 @@
 It does what OpenTelemetry's batch processor does, with other priorities: an event goes out at once
 (a tool's start is worth something only now), a full queue drops and counts, sending takes 1 s at
 most, exit waits 1 s at most. The queue holds plain events, so that the agent's thread pays
-microseconds and never imports the OpenTelemetry SDK; the thread makes log records of them
-(`_otlp`).
+microseconds; the background thread makes log records of them (`_otlp`).
 """
 
 import contextlib
@@ -29,10 +28,6 @@ class Sink(Protocol):
         """Send them; False if they did not arrive. Takes 1 s at most."""
         ...
 
-    def close(self) -> None:
-        """Give up what is under way and close the connections."""
-        ...
-
 
 class _Stop:
     """The last thing in a queue."""
@@ -41,17 +36,15 @@ class _Stop:
 class Emitter:
     """Sends events from any thread, also from destructors (its queue is re-entrant)."""
 
-    def __init__(
-        self, make_sink: Callable[[], Sink], is_paused: Callable[[], bool], limit: int = QUEUE_LIMIT
-    ) -> None:
-        """Nothing is started or imported before the first event.
+    def __init__(self, sink: Sink, is_paused: Callable[[], bool], limit: int = QUEUE_LIMIT) -> None:
+        """The thread starts with the first event.
 
         Args:
-            make_sink: Called once, on the background thread.
+            sink: Used by the background thread only.
             is_paused: While true (the coordinator is known to be away), events are dropped at once.
             limit: Events that may wait.
         """
-        self._make_sink = make_sink
+        self._sink = sink
         self._is_paused = is_paused
         self._limit = limit
         self._queue: queue.SimpleQueue[Event | _Stop] = queue.SimpleQueue()
@@ -59,7 +52,6 @@ class Emitter:
         self._start_lock = threading.RLock()
         self._has_started = False
         self._is_closed = False
-        self._sink: Sink | None = None
         self._finished = threading.Event()
         self.dropped = 0
         """Events that were lost: queue full, coordinator away, or sending failed."""
@@ -80,9 +72,6 @@ class Emitter:
             return
         self._queue.put(_Stop())
         self._finished.wait(time_limit_s)
-        sink = self._sink
-        if sink is not None:
-            sink.close()
 
     def _start(self) -> None:
         with self._start_lock:
@@ -126,8 +115,6 @@ class Emitter:
             self.dropped += len(batch)
             return
         try:
-            if self._sink is None:
-                self._sink = self._make_sink()
             if self._sink.send(batch):
                 return
         except Exception:

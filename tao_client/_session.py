@@ -266,11 +266,10 @@ class Session:
         connection = _connection.active()
         with self._lock:
             self._open_calls[call_id] = None
-            needs_heartbeat = connection is not None and not self._has_heartbeat
-            if needs_heartbeat:
-                self._has_heartbeat = True
-        if connection is not None and needs_heartbeat and connection.config.events:
-            connection.courier.repeat(self._beat)
+            if connection is None or connection.emitter is None or self._has_heartbeat:
+                return
+            self._has_heartbeat = True
+        connection.courier.repeat(self._beat)
 
     def close_call(self, call_id: str) -> None:
         """A tool call has ended."""

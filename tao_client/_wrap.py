@@ -17,8 +17,8 @@ def wrap(client: T) -> T:
     """Schedule the model calls of an OpenAI client; returns the same object.
 
     Each attempt of a call asks for a lease and goes to the backend of that lease; when none is
-    given, it goes to the client's own base URL, unchanged. Copies (`with_options`), raw and streamed
-    responses, retries and time-outs work as before. A second `wrap` changes nothing.
+    given, it goes to the client's own base URL, unchanged. Copies (`with_options`), raw and
+    streamed responses, retries and time-outs work as before. A second `wrap` changes nothing.
 
     Args:
         client: `OpenAI` or `AsyncOpenAI`, 2.x or 3.x, or an httpx or httpx2 client that some other
