@@ -24,8 +24,7 @@ from tao_coordinator.core.model import Backend, Session, Turn
 from tao_coordinator.core.state import State
 from tao_coordinator.prediction.duration_histogram import DurationHistogram
 from tao_coordinator.scheduling import release
-from tao_coordinator.scheduling.placement import cohen_katz_raz
-from tao_coordinator.scheduling.placement.problem import PlacementProblem, pack
+from tao_coordinator.scheduling.placement import INSTANT, PlacementProblem, solve
 from tao_coordinator.scheduling.policy import Assignment
 
 UNLIMITED_TOKENS = 1 << 40
@@ -149,7 +148,7 @@ class Tao:
         if not backends:
             return []
         problem = _problem(state, competing, backends, room, late)
-        placement = cohen_katz_raz.place(problem, pack(problem))
+        placement = solve(problem, INSTANT)
         indices: list[int] = placement.backend_of.tolist()
         chosen = [(turn, backends[b]) for turn, b in zip(competing, indices, strict=True) if b >= 0]
         placed_ids = {turn.request_id for turn, _ in chosen}

@@ -1,107 +1,169 @@
-"""The lexicographic placement problem as plain arrays, and a plan for it.
+"""The placement problem: sessions, backends, budgets, and what a placement is worth.
 
-Maximise, in lexicographic order, the sums of (class, k, r, t, 1) over placed sessions, subject to
-one backend per session and a token budget per backend (TAO, Eq. 1-4; DESIGN section 7.1). `class`
-marks overdue turns, k is cache credit in buckets, r readiness, t tokens.
+    lexmax_x  sum_ib (class_i, k_ib, r_i, t_i, 1) x_ib                          (TAO, Eq. 2 and 3)
+    sum_b x_ib <= 1                      one backend per session                (Eq. 1)
+    sum_i w_ib x_ib <= C_b               token budget of a backend
+    sum_i x_ib <= L_b                    session limit of a backend, optional
+    x_ib = 0 where not eligible,         x_ib in {0, 1}
 
-The value vector is packed into ONE int64 by a mixed radix taken from the data, so that integer
-order is lexicographic order and sums of feasible plans never carry from one coordinate into the
-next. Where 62 bits do not suffice the token coordinate is coarsened, last and least as it is;
-`tokens_shift` says by how many bits.
+| symbol   | field            | unit                                                       |
+|----------|------------------|------------------------------------------------------------|
+| w_ib     | `weights`        | tokens that session i would take of backend b's budget     |
+| C_b      | `budgets`        | tokens left; below 0 nothing fits                          |
+| L_b      | `session_limits` | sessions                                                   |
+| class_i  | `classes`        | rank, 0 = ordinary, higher = overdue                       |
+| k_ib     | `credits`        | cache credit, tokens or buckets of tokens                  |
+| r_i      | `ready`          | 1 = wants to run now                                       |
+| t_i      | `tokens`         | tokens                                                     |
+
+Values are compared coordinate by coordinate and never blended. All entries are integers, all but
+budgets >= 0.
+
+Two forms of the same problem: `PlacementProblem` holds full n x m arrays; `SparsePlacementProblem`
+is for many backends, where nearly every session has credit on a few of them at most and backends
+come in a few *kinds* (equal weights and eligibility for every session). Both answer the same
+questions about pairs, so that a plan can be checked against either.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+Bool = NDArray[np.bool_]
+Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
-_BITS_MAX = 61
+
+
+class Objective(NamedTuple):
+    """What a plan is worth: sums over placed sessions. Compares lexicographically."""
+
+    classes: int
+    credit: int
+    ready: int
+    tokens: int
+    sessions: int
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementProblem:
-    """n sessions, m backends. All entries are integers >= 0."""
+    """n sessions, m backends, in full arrays."""
 
-    weights: Int64  # [n, m] tokens that session i would take of backend b's budget
-    budgets: Int64  # [m] tokens left
-    classes: Int64  # [n] 1 = overdue
-    credits: Int64  # [n, m] cache credit in buckets
-    ready: Int64  # [n] 1 = wants to run now
-    tokens: Int64  # [n] tokens t
-    eligible: NDArray[np.bool_]  # [n, m]
+    weights: Int64  # [n, m] tokens
+    budgets: Int64  # [m] tokens
+    classes: Int64  # [n]
+    credits: Int64  # [n, m]
+    ready: Int64  # [n] 0 or 1
+    tokens: Int64  # [n]
+    eligible: Bool  # [n, m]
+    session_limits: Int64 | None = None  # [m]
+
+    def __post_init__(self) -> None:
+        """Refuse shapes and signs that no caller means."""
+        n, m = len(self.tokens), len(self.budgets)
+        _check_shapes({"weights": self.weights, "credits": self.credits}, (n, m))
+        _check_shapes({"classes": self.classes, "ready": self.ready, "tokens": self.tokens}, (n,))
+        if self.eligible.shape != (n, m):
+            raise ValueError(f"eligible has shape {self.eligible.shape}, not {(n, m)}")
+        _check_limits(self.session_limits, m)
 
     @property
-    def fits(self) -> NDArray[np.bool_]:
-        """[n, m]: eligible, and alone within the budget."""
-        return self.eligible & (self.weights <= self.budgets[None, :])
+    def num_sessions(self) -> int:
+        """N."""
+        return len(self.tokens)
+
+    @property
+    def num_backends(self) -> int:
+        """M."""
+        return len(self.budgets)
+
+    def pair_weights(self, sessions: Int64, backends: Int64) -> Int64:
+        """[p] tokens of these pairs."""
+        return self.weights[sessions, backends]
+
+    def pair_credits(self, sessions: Int64, backends: Int64) -> Int64:
+        """[p] cache credit of these pairs."""
+        return self.credits[sessions, backends]
+
+    def pair_eligible(self, sessions: Int64, backends: Int64) -> Bool:
+        """[p] whether these pairs may be chosen."""
+        return self.eligible[sessions, backends]
 
 
 @dataclass(frozen=True, slots=True)
-class PackedValues:
-    """Values of all pairs as single integers; -1 marks pairs that may not be chosen."""
+class SparsePlacementProblem:
+    """n sessions, m backends of K kinds, and the p pairs that have credit."""
 
-    values: Int64  # [n, m]
-    tokens_shift: int
+    weights: Int64  # [n, K] tokens on a backend of that kind
+    eligible: Bool  # [n, K]
+    kind_of: Int64  # [m] kind of each backend
+    budgets: Int64  # [m] tokens
+    classes: Int64  # [n]
+    ready: Int64  # [n] 0 or 1
+    tokens: Int64  # [n]
+    credit_sessions: Int64  # [p] each pair at most once
+    credit_backends: Int64  # [p]
+    credits: Int64  # [p]
+    session_limits: Int64 | None = None  # [m]
+
+    def __post_init__(self) -> None:
+        """Refuse shapes and signs that no caller means."""
+        n, m, num_kinds = len(self.tokens), len(self.budgets), self.weights.shape[1]
+        _check_shapes({"weights": self.weights}, (n, num_kinds))
+        _check_shapes({"kind_of": self.kind_of}, (m,))
+        _check_shapes({"classes": self.classes, "ready": self.ready, "tokens": self.tokens}, (n,))
+        pairs = {
+            "credit_sessions": self.credit_sessions,
+            "credit_backends": self.credit_backends,
+            "credits": self.credits,
+        }
+        _check_shapes(pairs, (len(self.credits),))
+        if self.eligible.shape != (n, num_kinds):
+            raise ValueError(f"eligible has shape {self.eligible.shape}, not {(n, num_kinds)}")
+        _check_limits(self.session_limits, m)
+
+    @property
+    def num_sessions(self) -> int:
+        """N."""
+        return len(self.tokens)
+
+    @property
+    def num_backends(self) -> int:
+        """M."""
+        return len(self.budgets)
+
+    def pair_weights(self, sessions: Int64, backends: Int64) -> Int64:
+        """[p] tokens of these pairs."""
+        return self.weights[sessions, self.kind_of[backends]]
+
+    def pair_credits(self, sessions: Int64, backends: Int64) -> Int64:
+        """[p] cache credit of these pairs."""
+        keys = self.credit_sessions * self.num_backends + self.credit_backends
+        order = keys.argsort()
+        wanted = sessions * self.num_backends + backends
+        place = np.minimum(keys[order].searchsorted(wanted), max(0, len(keys) - 1))
+        if not len(keys):
+            return np.zeros(len(sessions), np.int64)
+        found = order[place]
+        return np.where(keys[found] == wanted, self.credits[found], 0)
+
+    def pair_eligible(self, sessions: Int64, backends: Int64) -> Bool:
+        """[p] whether these pairs may be chosen."""
+        return self.eligible[sessions, self.kind_of[backends]]
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """A feasible answer: backend index per session, -1 = waits."""
-
-    backend_of: Int64  # [n]
-
-    def objective(self, problem: PlacementProblem) -> tuple[int, int, int, int, int]:
-        """Sums of (class, k, r, t, count)."""
-        placed = np.flatnonzero(self.backend_of >= 0)
-        where = self.backend_of[placed]
-        return (
-            int(problem.classes[placed].sum()),
-            int(problem.credits[placed, where].sum()),
-            int(problem.ready[placed].sum()),
-            int(problem.tokens[placed].sum()),
-            len(placed),
-        )
-
-    def check(self, problem: PlacementProblem) -> None:
-        """Assert feasibility: one backend each, eligible, budgets kept."""
-        num_backends = len(problem.budgets)
-        assert self.backend_of.shape == (len(problem.tokens),)
-        for b in range(num_backends):
-            chosen = np.flatnonzero(self.backend_of == b)
-            assert problem.eligible[chosen, b].all()
-            assert int(problem.weights[chosen, b].sum()) <= int(problem.budgets[b]) or not len(
-                chosen
-            )
-        assert ((self.backend_of >= -1) & (self.backend_of < num_backends)).all()
+AnyPlacementProblem = PlacementProblem | SparsePlacementProblem
 
 
-def pack(problem: PlacementProblem) -> PackedValues:
-    """Pack value vectors into int64 so that integer order is lexicographic order."""
-    n = len(problem.tokens)
-    fits = problem.fits
-    best_credit = np.where(fits, problem.credits, 0).max(axis=1, initial=0)
-    shift = 0
-    while True:
-        tokens = problem.tokens >> shift
-        # Largest value each coordinate's SUM can take; a sum below its radix never carries.
-        radices = [
-            1 + int(best_credit.sum()),
-            1 + int(problem.ready.sum()),
-            1 + int(tokens.sum()),
-            1 + n,
-        ]
-        total = 1 + int(problem.classes.sum())
-        for radix in radices:
-            total *= radix
-        if total.bit_length() <= _BITS_MAX:
-            break
-        if not tokens.any():
-            raise OverflowError(f"value vectors of {n} sessions need {total.bit_length()} bits")
-        shift += 1
-    credit_radix, ready_radix, tokens_radix, count_radix = radices
-    low = (problem.ready * tokens_radix + tokens) * count_radix + 1
-    unit_credit = ready_radix * tokens_radix * count_radix
-    high = problem.classes * credit_radix
-    values = (high[:, None] + problem.credits) * unit_credit + low[:, None]
-    return PackedValues(np.where(fits, values, -1).astype(np.int64), shift)
+def _check_shapes(arrays: dict[str, Int64], shape: tuple[int, ...]) -> None:
+    for name, array in arrays.items():
+        if array.shape != shape:
+            raise ValueError(f"{name} has shape {array.shape}, not {shape}")
+        if array.size and int(array.min()) < 0:
+            raise ValueError(f"{name} must not be negative")
+
+
+def _check_limits(session_limits: Int64 | None, num_backends: int) -> None:
+    if session_limits is not None:
+        _check_shapes({"session_limits": session_limits}, (num_backends,))
