@@ -38,6 +38,8 @@ class Parameters:
     """A new session held longer is rejected with an honest `retry_after_s`."""
     timeout_margin_s: float = 5.0
     """A new session is rejected this long before its caller's own time-out."""
+    tenant_weights: tuple[tuple[str, float], ...] = ()
+    """Shares of the fleet by tenant name; a tenant that is not named weighs 1."""
     queue_limit: int = 10_000
     """Held turns; one more is rejected."""
 
@@ -97,8 +99,13 @@ class Parameters:
             "capacity_proportional_gain",
             "capacity_dead_zone",
         }
+        for tenant, weight in self.tenant_weights:
+            if not weight > 0:
+                raise ValueError(f"weight of tenant {tenant!r} must be positive, got {weight}")
         for item in fields(self):
             value = getattr(self, item.name)
+            if item.name == "tenant_weights":
+                continue
             if not (value > 0 or (value == 0 and item.name in may_be_zero)):
                 raise ValueError(f"{item.name} must be positive, got {value}")
         if self.hold_hard_s < self.hold_soft_s:

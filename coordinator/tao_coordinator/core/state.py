@@ -75,6 +75,7 @@ class State:
     def __init__(self, parameters: Parameters) -> None:
         """Start empty."""
         self.parameters = parameters
+        self._tenant_weights = dict(parameters.tenant_weights)
         self.backends: dict[str, Backend] = {}
         self.sessions: dict[SessionKey, Session] = {}
         self.keys_by_id: dict[str, set[SessionKey]] = {}
@@ -134,6 +135,21 @@ class State:
         if session.last_backend_id != backend.backend_id:
             return 0
         return backend.cache.resident_tokens(session.key)
+
+    def credit_tokens(self, session: Session, backend: Backend) -> int:
+        """Credit for placement: a session's own, before its first turn that of its parent.
+
+        A sub-agent's first call goes near its parent, whose prefix it may share; how much of it is
+        not known before the engine has told.
+        """
+        if session.is_started or session.parent_id is None:
+            return self.resident_tokens(session, backend)
+        parents = self.of_id(session.parent_id)
+        return max((self.resident_tokens(parent, backend) for parent in parents), default=0)
+
+    def tenant_weight(self, tenant: str) -> float:
+        """Share of the fleet that a tenant is entitled to, beside the others' weights."""
+        return self._tenant_weights.get(tenant, 1.0)
 
     def is_resident(self, session: Session, backend: Backend) -> bool:
         """At least `resident_ratio` of its private context is predicted to be cached there."""

@@ -18,9 +18,11 @@ from tao_coordinator.core.parameters import Parameters
         ({"hold_hard_s": 10.0}, "hold_hard_s"),
         ({"refill_s_max": 1.0}, "refill_s_max"),
         ({"tick_s": float("nan")}, "tick_s"),
+        ({"capacity_factor_max": 0.9}, "capacity_factor"),
+        ({"tenant_weights": (("a", 0.0),)}, "tenant 'a'"),
     ],
 )
-def test_parameters_refuse_nonsense(change: dict[str, float], message: str) -> None:
+def test_parameters_refuse_nonsense(change: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         replace(Parameters(), **change)  # pyright: ignore[reportArgumentType]
 

@@ -1,7 +1,9 @@
 """mini-SWE-agent without its banner, its own configuration and the network."""
 
+import atexit
 import gc
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,10 +14,13 @@ from unit.integrations.scripted_server import ScriptedServer
 
 from tao_client import testing
 
+CONFIG_FOLDER = tempfile.mkdtemp(prefix="tao-mini-test-")
+atexit.register(shutil.rmtree, CONFIG_FOLDER, ignore_errors=True)
+
 # Read when minisweagent and litellm are imported, which the test modules do at their top.
 os.environ.update(
     MSWEA_SILENT_STARTUP="1",
-    MSWEA_GLOBAL_CONFIG_DIR=tempfile.mkdtemp(prefix="tao-mini-test-"),
+    MSWEA_GLOBAL_CONFIG_DIR=CONFIG_FOLDER,
     MSWEA_COST_TRACKING="ignore_errors",
     MSWEA_MODEL_RETRY_STOP_AFTER_ATTEMPT="1",  # the second would come 4 s later
     LITELLM_LOCAL_MODEL_COST_MAP="True",

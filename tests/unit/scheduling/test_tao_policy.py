@@ -363,6 +363,50 @@ def test_tenants_take_turns_by_their_active_roots() -> None:
     assert queue[0] not in d.grants
 
 
+def test_tenants_share_by_weight() -> None:
+    """Seats for six: weights 2 to 1 give four and two, whoever came first."""
+    d = EngineDriver(
+        6 * 26_000, parameters=Parameters(tenant_weights=(("a", 2.0),), new_wait_s_max=5000.0)
+    )
+    hog = d.ask("hog", 130_000)
+    queue = [d.ask(f"b{n}", tenant="b", after_s=0.01) for n in range(6)]
+    queue += [d.ask(f"a{n}", tenant="a", after_s=0.01) for n in range(6)]
+    assert d.held_ids() == queue
+    d.done(hog, input_tokens=130_000)
+    d.end("hog")
+    granted = [d.engine.state.leases[d.grants[r].lease_id] for r in queue if r in d.grants]
+    tenants = sorted(lease.session.tenant for lease in granted)
+    assert tenants == ["a"] * 4 + ["b"] * 2
+
+
+def test_sub_agents_of_a_root_count_once_for_their_tenant() -> None:
+    d = EngineDriver(160_000)
+    for n in range(3):
+        d.ask(f"a-child{n}", tenant="a", root_session_id="a-root")
+    d.ask("b1", tenant="b", root_session_id="b1")
+    d.ask("b2", tenant="b", root_session_id="b2")
+    hog = d.ask("c", 13_000, tenant="c")
+    late_b, late_a = d.ask("b3", tenant="b"), d.ask("a-next", tenant="a")
+    assert d.held_ids() == [late_b, late_a]
+    d.done(hog, outcome=TurnOutcome.CANCELLED)
+    assert late_a in d.grants
+    assert late_b not in d.grants
+
+
+def test_first_call_of_a_sub_agent_goes_near_its_parent() -> None:
+    d = EngineDriver(100_000, 300_000)
+    d.turn("filler", 100_000)  # leaves b0 with less room, b1 with more
+    parent = d.turn("parent", 20_000)
+    roomier = max(
+        d.engine.observe(d.now_s).backends,
+        key=lambda b: (b.budget_tokens or 0) - b.committed_tokens,
+    ).backend_id
+    child = d.ask("child", 5_000, parent_session_id="parent", root_session_id="parent")
+    stranger = d.ask("stranger", 5_000)
+    assert d.backend_of(child) == parent
+    assert d.backend_of(stranger) == roomier
+
+
 def test_new_sessions_wait_while_several_started_ones_are_stuck() -> None:
     d = EngineDriver(100_000)
     names = ["s1", "s2", "s3"]
