@@ -213,7 +213,7 @@ class Tao:
         active = _active_roots(state, queues) if len(queues) > 1 else Counter[str]()
         found: list[Assignment] = []
         while queues:
-            tenant = min(queues, key=lambda name: (active[name], queues[name][-1].arrived_s))
+            tenant = min(queues, key=lambda name: _claim(state, name, active, queues))
             turn = queues[tenant][-1]
             assignment = self._place_new(state, turn, room)
             if assignment is None:
@@ -229,14 +229,16 @@ class Tao:
     def _place_new(state: State, turn: Turn, room: Room) -> Assignment | None:
         growth = state.growth_tokens()
         weight = state.parameters.released_weight
-        best: tuple[int, Backend] | None = None
+        best: tuple[tuple[int, int], Backend] | None = None
         for backend in state.eligible(turn.session):
             coming_back = int(weight * state.released_tokens(backend))
             left = room.left[backend.backend_id]
             if state.need_tokens(turn, backend) + growth + coming_back > left:
                 continue
-            if best is None or left > best[0]:
-                best = (left, backend)
+            # Near the parent where it fits, else where most room is left.
+            rank = (state.credit_tokens(turn.session, backend), left)
+            if best is None or rank > best[0]:
+                best = (rank, backend)
         if best is not None:
             room.take(best[1], state.need_tokens(turn, best[1]) + growth)
             return Assignment(turn=turn, backend=best[1], reason="planned", keeps_budget=True)
@@ -259,13 +261,20 @@ def is_oversize(state: State, turn: Turn) -> bool:
     return True
 
 
+def _claim(
+    state: State, tenant: str, active: Counter[str], queues: dict[str, list[Turn]]
+) -> tuple[float, float]:
+    """Smallest goes first: seated root sessions over weight, then who has waited longest."""
+    return (active[tenant] / state.tenant_weight(tenant), queues[tenant][-1].arrived_s)
+
+
 def _problem(
     state: State, turns: list[Turn], backends: list[Backend], room: Room, late: set[str]
 ) -> PlacementProblem:
     growth = state.growth_tokens()
     bucket = state.parameters.credit_bucket_tokens
     weights = [[state.need_tokens(t, b) + growth for b in backends] for t in turns]
-    credits = [[state.resident_tokens(t.session, b) // bucket for b in backends] for t in turns]
+    credits = [[state.credit_tokens(t.session, b) // bucket for b in backends] for t in turns]
     eligible = [[b.serves(t.session.key.model) for b in backends] for t in turns]
     return PlacementProblem(
         weights=np.array(weights, np.int64),
