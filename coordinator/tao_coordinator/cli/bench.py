@@ -4,6 +4,8 @@ import argparse
 import json
 import sys
 
+from tao_coordinator.cli import bench_readiness
+
 
 def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the sub-command and its benchmarks."""
@@ -21,6 +23,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     lease.add_argument("--calls", type=int, default=5000, help="measured turns (%(default)s)")
     lease.add_argument("--json", action="store_true", help="print the result as JSON")
     lease.set_defaults(run=run_lease)
+    bench_readiness.register(benchmarks)
 
 
 def run_lease(arguments: argparse.Namespace) -> int:
