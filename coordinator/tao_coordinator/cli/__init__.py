@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from typing import Final, NoReturn, cast
 
 COMMANDS: Final = ("coordinator", "sim_backend", "demo", "bench")
@@ -57,9 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"tao {_version()}")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
     for name in COMMANDS:
-        module = f"{__name__}.{name}"
-        if find_spec(module) is not None:
-            import_module(module).register(subparsers)
+        import_module(f"{__name__}.{name}").register(subparsers)
     return parser
 
 
