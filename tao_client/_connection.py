@@ -228,21 +228,19 @@ def after_fork(action: Callable[[], None]) -> None:
 
 def _connect_by_itself() -> None:
     with _process.lock:
-        if _process.connection is not None or not _process.may_connect_by_itself:
+        if not _process.may_connect_by_itself:
             return
+        config = _process.inherited_config
+        if config is None and _config.has_endpoint_variable() and not _config.is_disabled():
+            try:
+                config = resolve_config()
+            except ConfigurationError as error:
+                logger.warning("calls are not scheduled: %s", error)
+        if config is not None:
+            _process.connection = Connection(config)
+        # Looked at once: an environment that changes later takes a `connect`. Said last, because
+        # other threads look at it without the lock.
         _process.may_connect_by_itself = False
-        if _process.inherited_config is not None:
-            _process.connection = Connection(_process.inherited_config)
-            return
-        if _config.is_disabled() or not _config.has_endpoint_variable():
-            # Looked at once: an environment that changes later takes a `connect`.
-            return
-        try:
-            config = resolve_config()
-        except ConfigurationError as error:
-            logger.warning("calls are not scheduled: %s", error)
-            return
-        _process.connection = Connection(config)
 
 
 def _flush_when_worker_ends() -> None:

@@ -100,10 +100,10 @@ class Session:
         self.parent_id: str | None = safe_id(parent) if parent else None
         self.root_id: str = safe_id(root) if root else self.parent_id or self.id
         """Id of the outermost session; its own id if it is that."""
-        self.priority = int(priority)
-        self.agent = agent
-        self.model = model
-        self.tenant = tenant
+        self.priority: int = int(priority)
+        self.agent: str = agent
+        self.model: str = model
+        self.tenant: str = tenant
         self._process_id = os.getpid()
         # Re-entrant: a destructor may give a turn back on the thread that is inside.
         self._lock = threading.RLock()

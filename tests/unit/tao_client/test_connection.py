@@ -1,0 +1,130 @@
+import logging
+import multiprocessing
+import multiprocessing.util
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from sdk_stubs import CoordinatorStub, free_url
+
+import tao_client as tao
+from tao_client import _connection, testing
+
+
+@pytest.fixture(autouse=True)
+def _fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name in ("TAO_ENDPOINT", "TAO_API_KEY", "TAO_DISABLED"):
+        monkeypatch.delenv(name, raising=False)
+    testing.reset()
+    yield
+    testing.reset()
+
+
+def test_connect_needs_an_endpoint() -> None:
+    with pytest.raises(tao.ConfigurationError, match="TAO_ENDPOINT"):
+        tao.connect()
+
+
+def test_connect_is_idempotent_and_replaces() -> None:
+    url = free_url()
+    tao.connect(url)
+    first = _connection.active()
+    tao.connect(url + "/")
+    assert _connection.active() is first
+    tao.connect(url, events=False)
+    second = _connection.active()
+    assert second is not first
+    assert first is not None
+    assert first.channel.is_closed
+    tao.disconnect()
+    tao.disconnect()
+    assert _connection.active() is None
+
+
+def test_environment_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _connection.active() is None
+    monkeypatch.setenv("TAO_ENDPOINT", free_url())
+    assert _connection.active() is None
+    testing.reset()
+    assert _connection.active() is not None
+
+
+def test_first_use_by_many_threads_makes_one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TAO_ENDPOINT", free_url())
+    found: set[int] = set()
+    threads = [
+        threading.Thread(target=lambda: found.add(id(_connection.active()))) for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 1
+
+
+def test_turn_held_while_the_connection_is_replaced_is_let_go_quietly(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with CoordinatorStub() as coordinator:
+        coordinator.poll_s = 0.3
+        coordinator.script("hold")
+        tao.connect(coordinator.url)
+        done: list[object] = []
+
+        def agent() -> None:
+            with tao.session() as s, s.turn(model="m") as turn:
+                done.append(turn.affinity)
+
+        thread = threading.Thread(target=agent)
+        thread.start()
+        while len(coordinator.leases) < 2:
+            time.sleep(0.005)
+        tao.disconnect()
+        thread.join(10)
+    assert done == [None]
+    assert not [one for one in caplog.records if one.levelno >= logging.WARNING]
+
+
+def test_opentelemetry_that_does_not_load_costs_the_events_only(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "tao_client._otlp", None)
+    with CoordinatorStub() as coordinator:
+        tao.connect(coordinator.url)
+        with tao.session() as s, s.tool_call("x"), s.turn(model="m") as turn:
+            assert turn.affinity is not None
+        tao.disconnect()
+        assert coordinator.releases
+        assert not coordinator.events
+    assert "no events are sent" in caplog.text
+
+
+def test_workers_of_multiprocessing_flush_at_their_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They end without atexit, but run the finalizers of multiprocessing."""
+    monkeypatch.setattr(multiprocessing, "parent_process", lambda: object())
+    finalizers: list[Callable[[], None]] = []
+
+    def register(obj: object, callback: Callable[[], None], exitpriority: int) -> None:
+        finalizers.append(callback)
+
+    monkeypatch.setattr(multiprocessing.util, "Finalize", register)
+    tao.connect(free_url())
+    for finalizer in finalizers:
+        finalizer()
+    assert _connection.active() is None
+
+
+def test_captured_events_are_not_sent() -> None:
+    with CoordinatorStub() as coordinator:
+        tao.connect(coordinator.url)
+        with testing.capture_events() as outer:
+            with testing.capture_events() as inner, tao.session("a"):
+                pass
+            with tao.session("b"):
+                pass
+        tao.disconnect()
+        assert not coordinator.events
+    assert {one.attributes["gen_ai.conversation.id"] for one in inner} == {"a"}
+    assert {one.attributes["gen_ai.conversation.id"] for one in outer} == {"b"}

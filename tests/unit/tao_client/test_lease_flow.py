@@ -1,0 +1,260 @@
+"""The rules of one turn's way to its lease, with scripted replies and a clock of our own."""
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+
+import pytest
+
+from tao_client._lease import (
+    Ask,
+    FlowHooks,
+    Grant,
+    Held,
+    HoldInfo,
+    NoAnswer,
+    Pause,
+    Refusal,
+    Reply,
+    TurnRequest,
+    read_reply,
+    turn_flow,
+)
+from tao_client.errors import HoldTimeoutError
+
+GRANT_JSON: dict[str, object] = {
+    "lease_id": "L",
+    "start_within_s": 5,
+    "affinity": {
+        "backend_id": "b",
+        "base_url": "http://b:8000/",
+        "headers": {"x": "1"},
+        "strength": "soft",
+    },
+    "receipt": {
+        "policy": "tao",
+        "reason": "resident",
+        "hold_s": 0.5,
+        "cache_credit_tokens": 12,
+        "plan_id": 7,
+    },
+}
+GRANT = read_reply(200, json.dumps(GRANT_JSON).encode())
+HELD = Held(queue_position=1, estimated_wait_s=2.0, retry_after_s=0.0)
+
+
+@dataclass
+class World:
+    """Plays the driver: each reply of the script takes its seconds."""
+
+    timeout_s: float | None = None
+    now_s: float = 100.0
+    asked: list[Ask] = field(default_factory=list[Ask])
+    pauses: list[float] = field(default_factory=list[float])
+    holds: list[HoldInfo] = field(default_factory=list[HoldInfo])
+    told: list[str] = field(default_factory=list[str])
+
+    def play(self, *script: tuple[Reply, float]) -> Grant | None:
+        hooks = FlowHooks(
+            now_s=lambda: self.now_s,
+            on_answer=lambda: self.told.append("answer"),
+            on_no_answer=lambda reason: self.told.append(f"no answer: {reason}"),
+            on_refusal=lambda refusal: self.told.append(f"refusal: {refusal.type}"),
+            on_hold=self.holds.append,
+            abandon=lambda request_id: self.told.append(f"abandon {request_id}"),
+        )
+        request = TurnRequest("r", "s", timeout_s=self.timeout_s)
+        flow = turn_flow(request, hooks)
+        replies = iter(script)
+        try:
+            action = next(flow)
+            while True:
+                if isinstance(action, Pause):
+                    self.pauses.append(action.pause_s)
+                    self.now_s += action.pause_s
+                    action = flow.send(None)
+                else:
+                    self.asked.append(action)
+                    reply, took_s = next(replies)
+                    self.now_s += took_s
+                    action = flow.send(reply)
+        except StopIteration as stop:
+            return stop.value
+
+
+def test_grant_at_once() -> None:
+    world = World(timeout_s=600)
+    assert world.play((GRANT, 0.001)) is GRANT
+    (ask,) = world.asked
+    assert (ask.wait_s, ask.time_limit_s) == (0, 0.5)
+    assert world.told == ["answer"]
+
+
+def test_held_then_granted_polls_long() -> None:
+    world = World(timeout_s=600)
+    assert world.play((HELD, 0.1), (HELD, 10.0), (GRANT, 3.0)) is GRANT
+    assert [(ask.wait_s, ask.time_limit_s) for ask in world.asked] == [
+        (0, 0.5),
+        (10, 10.25),
+        (10, 10.25),
+    ]
+    assert [round(hold.held_s, 6) for hold in world.holds] == [0.1, 10.1]
+    assert world.holds[0].queue_position == 1
+    assert world.told == ["answer"] * 3
+    assert not world.pauses
+
+
+def test_hold_without_a_time_out_has_no_end() -> None:
+    world = World()
+    assert world.play(*[(HELD, 10.0)] * 500, (GRANT, 1.0)) is GRANT
+
+
+def test_time_out_of_the_caller_bounds_every_request() -> None:
+    world = World(timeout_s=12.0)
+    with pytest.raises(HoldTimeoutError) as caught:
+        world.play((HELD, 0.5), (HELD, 10.0), (NoAnswer("ReadTimeout"), 1.5))
+    assert [(ask.wait_s, ask.time_limit_s) for ask in world.asked] == [
+        (0, 0.5),
+        (10, 10.25),
+        (2, 1.5),
+    ]
+    assert caught.value.held_s == 12.0
+    assert world.told == ["answer", "answer", "abandon r"], "our own time-out is not its silence"
+
+
+def test_held_answer_after_the_time_out_raises_it() -> None:
+    world = World(timeout_s=5.0)
+    with pytest.raises(HoldTimeoutError):
+        world.play((HELD, 0.0), (HELD, 5.0))
+    assert world.told[-1] == "abandon r"
+
+
+def test_first_request_is_bounded_by_a_very_short_time_out() -> None:
+    world = World(timeout_s=0.2)
+    assert world.play((NoAnswer("ReadTimeout"), 0.2)) is None
+    assert world.asked[0].time_limit_s == pytest.approx(0.2)
+    assert world.told == ["no answer: ReadTimeout", "abandon r"], "it was never held: fail open"
+
+
+def test_pause_is_kept_and_bounded_by_the_time_out() -> None:
+    world = World(timeout_s=3.0)
+    later = dataclasses.replace(HELD, retry_after_s=2.0)
+    with pytest.raises(HoldTimeoutError):
+        world.play((later, 0.0), (later, 0.5))
+    assert world.pauses == [2.0, 0.5]
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+def test_no_answer_passes_by_and_withdraws(is_held: bool) -> None:
+    world = World(timeout_s=600)
+    script: list[tuple[Reply, float]] = [(HELD, 0.1)] if is_held else []
+    assert world.play(*script, (NoAnswer("ReadTimeout"), 0.5)) is None
+    assert world.told[-2:] == ["no answer: ReadTimeout", "abandon r"]
+
+
+def test_refused_connection_leaves_nothing_to_withdraw() -> None:
+    world = World()
+    assert world.play((NoAnswer("ConnectError", was_sent=False), 0.0)) is None
+    assert world.told == ["no answer: ConnectError"]
+
+
+def test_refused_connection_after_a_hold_is_withdrawn() -> None:
+    world = World()
+    assert world.play((HELD, 0.0), (NoAnswer("ConnectError", was_sent=False), 0.0)) is None
+    assert world.told[-1] == "abandon r"
+
+
+def test_refusal_passes_by_without_withdrawing() -> None:
+    world = World()
+    assert world.play((HELD, 0.1), (Refusal(429, "waited_too_long", "m"), 900.0)) is None
+    assert world.told == ["answer", "answer", "refusal: waited_too_long"]
+
+
+def test_interruption_of_a_held_turn_withdraws_it() -> None:
+    told: list[str] = []
+    hooks = FlowHooks(
+        now_s=lambda: 0.0,
+        on_answer=lambda: None,
+        on_no_answer=told.append,
+        on_refusal=lambda refusal: None,
+        on_hold=lambda hold: None,
+        abandon=told.append,
+    )
+    flow = turn_flow(TurnRequest("r", "s"), hooks)
+    next(flow)
+    flow.send(HELD)
+    flow.close()
+    assert told == ["r"]
+
+
+def test_request_body_leaves_out_what_is_unknown() -> None:
+    body = json.loads(TurnRequest("r", "s", agent="", input_tokens=0).to_json())
+    assert body == {"request_id": "r", "session_id": "s", "input_tokens": 0, "priority": 0}
+
+
+def test_grant_is_read_whole() -> None:
+    assert isinstance(GRANT, Grant)
+    assert GRANT.affinity.base_url == "http://b:8000"
+    assert GRANT.affinity.headers == {"x": "1"}
+    assert GRANT.affinity.strength == "soft"
+    assert GRANT.receipt.plan_id == "7"
+    assert GRANT.receipt.cache_credit_tokens == 12
+
+
+def changed(part: str, **values: object) -> bytes:
+    document = json.loads(json.dumps(GRANT_JSON))
+    (document if part == "" else document[part]).update(values)
+    return json.dumps(document).encode()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        changed("", lease_id=""),
+        changed("", affinity=[]),
+        changed("affinity", base_url="gpu-1"),
+        changed("affinity", base_url=None),
+        changed("affinity", headers={"x": 1}),
+        b"[]",
+        b"",
+        b"\xff",
+    ],
+)
+def test_grant_of_another_shape_is_no_answer(body: bytes) -> None:
+    assert isinstance(read_reply(200, body), NoAnswer)
+
+
+def test_grant_needs_no_receipt() -> None:
+    grant = read_reply(200, changed("", receipt=None, start_within_s="soon"))
+    assert isinstance(grant, Grant)
+    assert grant.start_within_s == 5.0
+    assert grant.receipt.plan_id is None
+
+
+@pytest.mark.parametrize("odd", ["soon", True, float("nan"), None])
+def test_held_with_odd_numbers_is_held_all_the_same(odd: object) -> None:
+    body = json.dumps({"queue_position": odd, "estimated_wait_s": odd, "retry_after_s": odd})
+    assert read_reply(202, body.encode()) == Held(None, None, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "is_refusal"),
+    [
+        (404, "model_not_served", True),
+        (409, "session_ended", True),
+        (429, "queue_full", True),
+        (503, "no_healthy_backend", True),
+        (503, "shutting_down", False),
+        (500, "internal", False),
+    ],
+)
+def test_errors_are_refusals_unless_the_server_is_broken(
+    status: int, kind: str, is_refusal: bool
+) -> None:
+    reply = read_reply(status, json.dumps({"error": {"type": kind, "message": "m"}}).encode())
+    assert isinstance(reply, Refusal if is_refusal else NoAnswer)
+
+
+@pytest.mark.parametrize("body", [b'{"detail": "Not Found"}', b'{"error": "x"}', b"not found"])
+def test_error_of_another_server_is_no_answer(body: bytes) -> None:
+    assert isinstance(read_reply(404, body), NoAnswer)
