@@ -13,7 +13,9 @@ from coordinator_process import CoordinatorProcess, coordinator, wait_until
 from sim_backend_process import SimBackend, sim_backend
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-LIMIT_S = 50
+LIMIT_S = 100
+
+pytestmark = pytest.mark.timeout(150)  # each test starts several processes with slow imports
 
 
 @dataclass

@@ -19,6 +19,7 @@ time-out raises `litellm.Timeout`, as a server that never answers would.
 """
 
 import functools
+import os
 import sys
 import uuid
 from collections.abc import Callable
@@ -143,6 +144,10 @@ def main() -> None:
     from minisweagent.run.utilities import mini_extra
 
     instrument()
+    if os.environ.get("TAO_ENDPOINT"):
+        # Before the agents start, so that their first calls do not wait for imports and handshakes.
+        with quiet("connect to the coordinator"):
+            tao.connect()
     names = [name for _, aliases, _ in mini_extra.subcommands for name in aliases]
     if sys.argv[1:2] and sys.argv[1] in names:
         mini_extra.main()

@@ -17,7 +17,9 @@ from sim_backend_process import MODEL, SUBMIT, SimBackend, bash_script, sim_back
 
 CLASS_PATH = "tao_integrations.mini_swe_agent.TaoInteractiveAgent"
 EXAMPLE_YAML = Path(__file__).parents[2] / "integrations" / "mini-swe-agent" / "tao.yaml"
-LIMIT_S = 50
+LIMIT_S = 100
+
+pytestmark = pytest.mark.timeout(150)  # each test starts several processes with slow imports
 COMMANDS = ["pwd > /dev/null; echo hello", "seq 1 40", SUBMIT]
 
 

@@ -16,7 +16,9 @@ from unit.integrations.scripted_server import SUBMIT, ScriptedServer
 
 from tao_integrations.mini_swe_agent_fleet import TaskFileError, main, read_tasks
 
-LIMIT_S = 50
+LIMIT_S = 100
+
+pytestmark = pytest.mark.timeout(150)  # each test starts several processes with slow imports
 
 
 def write_tasks(folder: Path, *session_ids: str) -> Path:

@@ -2,6 +2,7 @@
 
 import logging
 import subprocess
+from contextvars import copy_context
 from typing import Any
 
 import pytest
@@ -280,7 +281,8 @@ def test_whatever_fails_in_the_sdk_does_not_reach_the_agent(
     agent = mini.bind(make_agent())
 
     with caplog.at_level(logging.WARNING, logger="tao_integrations.mini_swe_agent"):
-        result = agent.run("say hello")
+        # In a context of its own: a session that breaks half open stays the current one.
+        result = copy_context().run(agent.run, "say hello")
 
     assert result["exit_status"] == "Submitted"
     assert contents(agent) == contents(plain)
