@@ -15,4 +15,7 @@ from tao_coordinator.scheduling.placement.plan import Plan as Plan
 from tao_coordinator.scheduling.placement.plan import Rung as Rung
 from tao_coordinator.scheduling.placement.problem import Objective as Objective
 from tao_coordinator.scheduling.placement.problem import PlacementProblem as PlacementProblem
+from tao_coordinator.scheduling.placement.problem import (
+    SparsePlacementProblem as SparsePlacementProblem,
+)
 from tao_coordinator.scheduling.placement.solver import solve as solve

@@ -6,7 +6,8 @@
    then improving passes on whole vectors. Then the surrogate bound (`bounds`).
 3. *Prices* (`prices`): Lagrangian bound, coordinate after coordinate, and plans by repair.
 4. *Labels* (`labels`): exact search under that bound.
-5. *Neighbourhood* (`neighbourhood`): where the beam of 4 was too narrow for a proof.
+5. *Neighbourhood* (`neighbourhood`): where the beam of 4 was too narrow for a proof. Then rungs 3
+   to 5 again, from the prices found and with twice the beam, as long as anything moves.
 
 The best plan is kept throughout (`incumbent`), so a later rung never returns less; the search ends
 where bound and plan meet, or with the effort, at the next block boundary.
@@ -19,20 +20,24 @@ from tao_coordinator.scheduling.placement import (
     cohen_katz_raz,
     labels,
     neighbourhood,
-    prices,
+    price_phases,
     stage_fill,
 )
 from tao_coordinator.scheduling.placement.effort import Effort, Meter
 from tao_coordinator.scheduling.placement.incumbent import Incumbent
 from tao_coordinator.scheduling.placement.packing import PackedProblem
 from tao_coordinator.scheduling.placement.plan import Rung, check_feasible
+from tao_coordinator.scheduling.placement.prices import View
 from tao_coordinator.scheduling.placement.problem import Int64
 
 _PASSES = 4
 _CORE_PASSES = 3
 _CORE_LABELS_MAX = 256
 _FINE_LABELS_MAX = 2048
-_BEAM = 1000
+_BEAM = 500
+_BEAM_MAX = 4000
+_REFINE_STEPS = 20
+_TOKENS, _LAST_PACKED = 3, 4
 
 
 def climb(packed: PackedProblem, effort: Effort, meter: Meter) -> Incumbent:
@@ -52,10 +57,20 @@ def climb(packed: PackedProblem, effort: Effort, meter: Meter) -> Incumbent:
     incumbent.limit(bound)
     if _done(incumbent, effort, meter, Rung.PRICES):
         return incumbent
-    session_prices = prices.descend(packed, incumbent, meter)
-    if _done(incumbent, effort, meter, Rung.LABELS):
-        return incumbent
-    _search_labels(packed, session_prices, incumbent, effort, meter)
+    view = price_phases.descend(packed, incumbent, meter)
+    beam = _BEAM
+    while not _done(incumbent, effort, meter, Rung.LABELS):
+        before = incumbent.bound, incumbent.value
+        _search_labels(packed, view, incumbent, beam, meter)
+        if _done(incumbent, effort, meter, Rung.NEIGHBOURHOOD):
+            break
+        _search_neighbourhoods(packed, view, incumbent, meter)
+        if _done(incumbent, effort, meter, Rung.NEIGHBOURHOOD):
+            break
+        view = price_phases.refine(packed, view, incumbent, meter, _REFINE_STEPS)
+        if (incumbent.bound, incumbent.value) == before and beam >= _BEAM_MAX:
+            break
+        beam = min(2 * beam, _BEAM_MAX)
     return incumbent
 
 
@@ -88,17 +103,44 @@ def _stage_fill(packed: PackedProblem, incumbent: Incumbent, meter: Meter) -> No
 
 
 def _search_labels(
-    packed: PackedProblem, session_prices: Int64, incumbent: Incumbent, effort: Effort, meter: Meter
+    packed: PackedProblem, view: View, incumbent: Incumbent, beam: int, meter: Meter
+) -> None:
+    """Search the first open coordinate, and the following ones as long as that proves them."""
+    num_proved = incumbent.certificate().num_proved
+    while not incumbent.closed and not meter.exhausted:
+        coordinate = min(num_proved, _LAST_PACKED)
+        unit = packed.units[coordinate] or packed.units[_TOKENS]
+        pairs = labels.in_units(view.pairs, unit) if unit > 1 else view.pairs
+        classes_proved = coordinate > 0
+        goal = labels.Goal(
+            value=incumbent.value // unit * unit - view.offset + unit - 1,
+            classes=packed.source.classes,
+            class_sum=incumbent.objective.classes if classes_proved else 0,
+        )
+        answer = labels.search(pairs, view.prices, goal, beam, meter)
+        if answer.backend_of is not None:
+            filled = cohen_katz_raz.improve(packed.pairs, answer.backend_of, meter, 2)
+            incumbent.offer(filled, Rung.LABELS)
+        incumbent.limit((answer.bound + view.offset) // unit * unit + unit - 1)
+        before, num_proved = num_proved, incumbent.certificate().num_proved
+        if num_proved <= before:
+            break
+
+
+def _search_neighbourhoods(
+    packed: PackedProblem, view: View, incumbent: Incumbent, meter: Meter
 ) -> None:
     pairs = packed.pairs
-    answer = labels.search(pairs, session_prices, incumbent.value, _BEAM, meter)
-    if answer.backend_of is not None:
-        incumbent.offer(answer.backend_of, Rung.LABELS)
-    incumbent.limit(answer.bound)
-    if _done(incumbent, effort, meter, Rung.NEIGHBOURHOOD):
-        return
     better = cohen_katz_raz.improve(pairs, incumbent.backend_of, meter, 2, _FINE_LABELS_MAX)
-    better = neighbourhood.search(pairs, session_prices, better, incumbent.bound, meter)
+    incumbent.offer(better, Rung.NEIGHBOURHOOD)
+    better = neighbourhood.search(
+        view,
+        packed.source.classes,
+        incumbent.backend_of,
+        incumbent.bound - view.offset,
+        meter,
+        len(pairs.budgets) ** 2,
+    )
     incumbent.offer(better, Rung.NEIGHBOURHOOD)
 
 

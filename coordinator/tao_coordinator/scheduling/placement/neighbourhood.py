@@ -5,7 +5,9 @@ value here minus its value there. The sub-problem is solved by the label search 
 (less what a session is worth elsewhere), with a small beam. A step is taken only if it gains.
 
 Backends are drawn with a fixed seed: the same input gives the same plan. The search ends after
-2 m^2 draws in a row without gain, or with the effort.
+a number of draws in a row without gain, or with the effort.
+
+Where the values carry a finite class unit (`prices`), a step must not lose class either.
 """
 
 import numpy as np
@@ -13,29 +15,34 @@ import numpy as np
 from tao_coordinator.scheduling.placement import labels
 from tao_coordinator.scheduling.placement.effort import Meter
 from tao_coordinator.scheduling.placement.packing import Pairs
+from tao_coordinator.scheduling.placement.prices import View
 from tao_coordinator.scheduling.placement.problem import Int64
 
 _SIZES = (3, 2, 4)
 _BEAM = 200
 
 
-def search(pairs: Pairs, prices: Int64, backend_of: Int64, bound: int, meter: Meter) -> Int64:
+def search(
+    view: View, classes: Int64, backend_of: Int64, bound: int, meter: Meter, failures_max: int
+) -> Int64:
     """[n] a plan at least as good as `backend_of`.
 
     Args:
-        pairs: sessions, backends, values.
-        prices: [n] from `prices`.
+        view: sessions, backends, values and prices.
+        classes: [n].
         backend_of: [n] where to start.
         bound: value at which to stop, being optimal.
         meter: counts the work and ends the search.
+        failures_max: draws in a row without gain after which to stop.
     """
+    pairs = view.pairs
     draw = np.random.default_rng(0)
     num_backends = len(pairs.budgets)
     value, failures, number = pairs.value_of(backend_of), 0, 0
-    while failures < 2 * num_backends**2 and value < bound and not meter.exhausted:
+    while failures < failures_max and value < bound and not meter.exhausted:
         size = min(num_backends, _SIZES[number % len(_SIZES)])
         backends = np.sort(draw.choice(num_backends, size, replace=False))
-        better = _reoptimise(pairs, prices, backend_of, backends, meter)
+        better = _reoptimise(view, classes, backend_of, backends, meter)
         number += 1
         if better is None:
             failures += 1
@@ -46,8 +53,9 @@ def search(pairs: Pairs, prices: Int64, backend_of: Int64, bound: int, meter: Me
 
 
 def _reoptimise(
-    pairs: Pairs, prices: Int64, backend_of: Int64, backends: Int64, meter: Meter
+    view: View, classes: Int64, backend_of: Int64, backends: Int64, meter: Meter
 ) -> Int64 | None:
+    pairs = view.pairs
     inside = np.isin(backend_of, backends)
     elsewhere = (backend_of >= 0) & ~inside
     worth = np.where(elsewhere, pairs.values[np.arange(len(backend_of)), backend_of], 0)
@@ -59,9 +67,14 @@ def _reoptimise(
     weights = pairs.weights[np.ix_(sessions, backends)]
     part = Pairs(values[sessions], weights, pairs.budgets[backends], limits)
     placed = inside.nonzero()[0]
-    floor = int(pairs.values[placed, backend_of[placed]].sum())
-    part_prices = np.maximum(prices - worth, 0)[sessions]
-    answer = labels.search(part, part_prices, floor, _BEAM, meter)
+    worse = np.where(elsewhere, classes, 0)
+    goal = labels.Goal(
+        value=int(pairs.values[placed, backend_of[placed]].sum()),
+        classes=(classes - worse)[sessions],
+        class_sum=int(classes[placed].sum()),
+    )
+    part_prices = np.maximum(view.prices - worth, 0)[sessions]
+    answer = labels.search(part, part_prices, goal, _BEAM, meter)
     if answer.backend_of is None:
         return None
     better = backend_of.copy()
