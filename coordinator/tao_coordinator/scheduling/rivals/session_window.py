@@ -81,17 +81,15 @@ class SessionWindows(ABC):
         """In order of arrival at each home, while its window has room."""
         self._forget(state)
         found: list[Assignment] = []
-        blocked: set[str] = set()
+        # A window that is full stays full on the way: nobody overtakes at the same home.
         for turn in state.held.values():
             session = turn.session
             backend = self._home(state, session)
             if backend is None:
                 continue
             gate = self._gate(backend)
-            if gate.active.get(session.key) is not session:
-                gate.active.pop(session.key, None)  # an ended session of the same name
-                if backend.backend_id in blocked or len(gate.active) >= int(gate.window):
-                    blocked.add(backend.backend_id)
+            if session.key not in gate.active:
+                if len(gate.active) >= int(gate.window):
                     continue
                 gate.active[session.key] = session
             found.append(Assignment(turn=turn, backend=backend, reason="window"))

@@ -50,13 +50,12 @@ class StaticCap:
     def admit(self, state: State, now_s: float) -> list[Assignment]:
         """In order of arrival, each to the backend with most places left."""
         places = {
-            b.backend_id: self.parameters.sessions_max - b.num_committed - b.num_released
+            b.backend_id: self.parameters.sessions_max - b.num_committed
             for b in state.backends.values()
         }
         placed: dict[SessionKey, Backend] = {}
-        full_models: set[str] = set()
-        """Of which somebody waits already: nobody of the same model overtakes."""
         found: list[Assignment] = []
+        # Places only get fewer on the way: nobody of the same model overtakes one that finds none.
         for turn in state.held.values():
             seated = self.immediate(state, turn, now_s)
             if seated is not None:
@@ -64,11 +63,8 @@ class StaticCap:
                 continue
             key = turn.session.key
             if key not in placed:
-                if key.model in full_models:
-                    continue
                 free = [b for b in state.eligible(turn.session) if places[b.backend_id] > 0]
                 if not free:
-                    full_models.add(key.model)
                     continue
                 placed[key] = max(free, key=lambda b: places[b.backend_id])
                 places[placed[key].backend_id] -= 1

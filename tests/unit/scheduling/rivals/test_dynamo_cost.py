@@ -128,6 +128,19 @@ def _cost(d: EngineDriver, policy: DynamoCost, turn: Turn) -> float:
     return policy.cost_blocks(d.engine.state, turn, backend, Active(leases), d.now_s)
 
 
+def test_dynamo_cost_counts_whole_blocks_and_the_shared_ones_once() -> None:
+    """64 tokens a block: 1,000 shared ones fill 15, 160 more that are cached 2, and a call runs."""
+    d = EngineDriver(400_000, policy="dynamo-cost")
+    policy = d.engine.policy = DynamoCost(DynamoCostParameters(block_tokens=64))
+    d.engine.state.backends["b0"].first_cached_tokens.extend([1_000, 1_000])
+    d.done(d.ask("s", 1_160), input_tokens=1_160, output_tokens=0)
+    d.ask("x", 2_000)
+    cold, prompt, cached_blocks = 1_000, 3_000, 1_160 // 64
+    prefill = (cold + prompt) / 64 - cached_blocks
+    blocks = -(-1_000 // 64) + -(-2_000 // 64) + 1_000 // 64
+    assert _cost(d, policy, _turn(d, "s", prompt)) == pytest.approx(prefill + blocks)
+
+
 def test_dynamo_cost_without_overlap_credit_ignores_the_cache() -> None:
     d = EngineDriver(400_000, 400_000, policy="dynamo-cost")
     d.engine.policy = DynamoCost(DynamoCostParameters(overlap_credit=0.0))

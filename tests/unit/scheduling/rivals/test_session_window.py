@@ -69,6 +69,15 @@ def test_window_newest_leave_first_and_never_in_flight() -> None:
     assert held in d.grants
 
 
+def test_window_only_whole_places_count() -> None:
+    d, policy = fleet(4, 400_000)
+    for n in range(4):
+        d.turn(f"s{n}")
+    policy.gates["b0"].window = 2.9
+    d.idle(1.0)
+    assert active(policy) == ["s0", "s1"]
+
+
 def test_window_sessions_are_spread_by_number_and_stay() -> None:
     d, policy = fleet(2, 100_000, 100_000)
     for n in range(4):
