@@ -20,6 +20,8 @@ ENDPOINT_VARIABLE = "TAO_ENDPOINT"
 API_KEY_VARIABLE = "TAO_API_KEY"
 DISABLED_VARIABLE = "TAO_DISABLED"
 TOOL_KEYS_VARIABLE = "TAO_TOOL_KEYS"
+CHARS_PER_TOKEN_VARIABLE = "TAO_CHARS_PER_TOKEN"
+CHARS_PER_TOKEN = 4.0
 OTEL_DISABLED_VARIABLE = "OTEL_SDK_DISABLED"
 
 _TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
@@ -40,6 +42,8 @@ class Config:
     """False sends no events; leases stay."""
     tool_keys: bool = True
     """False keeps command heads out of the events."""
+    chars_per_token: float = CHARS_PER_TOKEN
+    """Characters of a prompt per token, until an engine has counted one. (0, 100]."""
 
 
 def resolve_config(
@@ -49,6 +53,7 @@ def resolve_config(
     on_hold: "Callable[[HoldInfo], object] | None" = None,
     events: bool | None = None,
     tool_keys: bool | None = None,
+    chars_per_token: float | None = None,
 ) -> Config:
     """Settings from arguments, else the environment, else defaults.
 
@@ -65,6 +70,7 @@ def resolve_config(
         on_hold=on_hold,
         events=events,
         tool_keys=tool_keys,
+        chars_per_token=_checked_ratio(chars_per_token),
     )
 
 
@@ -101,6 +107,20 @@ def _checked_endpoint(endpoint: str) -> str:
             f"give the plain URL, {example}, and the key as api_key"
         )
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+
+
+def _checked_ratio(chars_per_token: float | None) -> float:
+    text = os.environ.get(CHARS_PER_TOKEN_VARIABLE)
+    try:
+        ratio = float(text or CHARS_PER_TOKEN) if chars_per_token is None else chars_per_token
+    except ValueError:
+        ratio = 0.0
+    if not 0.0 < ratio <= 100.0:
+        raise ConfigurationError(
+            f"chars_per_token (or {CHARS_PER_TOKEN_VARIABLE}) must be a number in (0, 100], "
+            f"not {text if chars_per_token is None else chars_per_token}"
+        )
+    return ratio
 
 
 def _checked_key(api_key: str | None) -> str | None:

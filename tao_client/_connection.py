@@ -41,6 +41,8 @@ class Connection:
         self.courier = Courier(self.channel, self.breaker)
         self.emitter = self._make_emitter() if config.events else None
         _flush_when_worker_ends()
+        self.chars_per_token = config.chars_per_token
+        """What a session that has not been counted yet is estimated with."""
         self._has_warned_of_setup = False
         self._has_warned_of_hook = False
 
@@ -136,6 +138,7 @@ def connect(
     on_hold: Callable[[HoldInfo], object] | None = None,
     events: bool | None = None,
     tool_keys: bool | None = None,
+    chars_per_token: float | None = None,
 ) -> None:
     """Connect this process to a coordinator. Waits for nothing: the first contact is made behind.
 
@@ -149,6 +152,8 @@ def connect(
             thread (or in the task) of the held call. What it raises does not reach the agent.
         events: False sends no events, leases stay. Default: off with `OTEL_SDK_DISABLED=true`.
         tool_keys: False keeps command heads out of the events. Default: off with `TAO_TOOL_KEYS=0`.
+        chars_per_token: Characters per token of prompts that no engine has counted yet; every
+            counted prompt corrects it. Default: `TAO_CHARS_PER_TOKEN`, else 4.
 
     Raises:
         ConfigurationError: no endpoint is given or set, or a value cannot work.
@@ -156,7 +161,12 @@ def connect(
     if _config.is_disabled():
         return
     config = resolve_config(
-        endpoint, api_key=api_key, on_hold=on_hold, events=events, tool_keys=tool_keys
+        endpoint,
+        api_key=api_key,
+        on_hold=on_hold,
+        events=events,
+        tool_keys=tool_keys,
+        chars_per_token=chars_per_token,
     )
     with _process.lock:
         replaced = _process.connection

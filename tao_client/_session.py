@@ -15,7 +15,7 @@ from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, ParamSpec, Self, TypeVar
 
-from tao_client import _connection, _events, semconv
+from tao_client import _config, _connection, _events, semconv
 from tao_client._events import AttributeValue
 
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ EndReason = Literal["completed", "cancelled", "error", "abandoned"]
 WaitReason = Literal["user_input", "approval", "schedule", "external"]
 
 LONGEST_ID = 128
-FIRST_CHARS_PER_TOKEN = 4.0
+_LEARNING_GAIN = 0.2
+"""Weight of one counted prompt in what new sessions are estimated with."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9._:-]")
 
 _current: ContextVar["Session | None"] = ContextVar("tao_session", default=None)
@@ -111,7 +112,7 @@ class Session:
         self._open_calls: dict[str, None] = {}
         self._has_heartbeat = False
         self._has_ended = False
-        self._chars_per_token = FIRST_CHARS_PER_TOKEN
+        self._chars_per_token: float | None = None
         self._last_chars = 0
         self._last_tokens = 0
         _all_sessions.add(self)
@@ -281,12 +282,14 @@ class Session:
 
         The last prompt as the engine counted it, and what was added to it at the session's own
         ratio of characters to tokens. A prompt that has shrunk (compaction) is estimated anew.
+        Before the first count the ratio is the one of this process's other sessions.
         """
         with self._lock:
+            ratio = self._chars_per_token or _shared_ratio()
             added_chars = input_chars - self._last_chars
             if self._last_tokens and added_chars >= 0:
-                return self._last_tokens + round(added_chars / self._chars_per_token)
-            return max(1, round(input_chars / self._chars_per_token))
+                return self._last_tokens + round(added_chars / ratio)
+            return max(1, round(input_chars / ratio))
 
     def learn_tokens(self, input_chars: int, input_tokens: int) -> None:
         """The engine has counted a prompt of this session."""
@@ -295,7 +298,10 @@ class Session:
         with self._lock:
             self._last_chars = input_chars
             self._last_tokens = input_tokens
-            self._chars_per_token = input_chars / input_tokens
+            self._chars_per_token = ratio = input_chars / input_tokens
+        if (connection := _connection.active()) is not None:
+            # Unlocked: a lost update of an average is no harm.
+            connection.chars_per_token += _LEARNING_GAIN * (ratio - connection.chars_per_token)
 
     def _beat(self) -> bool:
         with self._lock:
@@ -349,3 +355,8 @@ def _forget_parent_process() -> None:
 
 
 _connection.after_fork(_forget_parent_process)
+
+
+def _shared_ratio() -> float:
+    connection = _connection.active()
+    return _config.CHARS_PER_TOKEN if connection is None else connection.chars_per_token

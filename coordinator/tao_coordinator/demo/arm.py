@@ -128,7 +128,10 @@ def _start_fleet(
         "--tasks", str(folder / "tasks.json"),
         "--workers", str(len(workload.tasks)),
     ]  # fmt: skip
-    return children.start("fleet", arguments)
+    # The SDK would learn this by itself; told, it is right from the first prompt on.
+    return children.start(
+        "fleet", arguments, {"TAO_CHARS_PER_TOKEN": str(settings.chars_per_token)}
+    )
 
 
 def _watch(

@@ -194,6 +194,31 @@ def test_tokens_are_estimated_from_what_the_engine_counted_last() -> None:
     assert s.estimate_tokens(0) >= 1
 
 
+def test_new_session_is_estimated_with_what_others_of_the_process_have_learned() -> None:
+    tao.connect("http://127.0.0.1:9", chars_per_token=2.0, events=False)
+    assert tao.session().estimate_tokens(4000) == 2000
+    counted = tao.session()
+    for _ in range(40):
+        counted.learn_tokens(4000, 4000)
+    assert tao.session().estimate_tokens(4000) == pytest.approx(4000, rel=0.01)
+    assert counted.estimate_tokens(5000) == 5000
+
+
+def test_first_ratio_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TAO_CHARS_PER_TOKEN", "1.5")
+    tao.connect("http://127.0.0.1:9", events=False)
+    assert tao.session().estimate_tokens(3000) == 2000
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "many", "nan", "1e9"])
+def test_impossible_ratio_is_refused_at_the_door(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TAO_CHARS_PER_TOKEN", text)
+    with pytest.raises(tao.ConfigurationError, match="TAO_CHARS_PER_TOKEN"):
+        tao.connect("http://127.0.0.1:9")
+
+
 @pytest.mark.parametrize(("chars", "tokens"), [(0, 10), (10, 0), (-1, 5)])
 def test_counts_that_say_nothing_teach_nothing(chars: int, tokens: int) -> None:
     s = tao.session()
