@@ -55,7 +55,10 @@ RECENT_MAX: Final = 4
 RECENT_KEYS_MAX: Final = 32
 """Keys remembered per session."""
 KILLED_RATIO: Final = 0.95
-"""A call that lasted this share of its time-out was killed by it."""
+"""A call that lasted this share of its time-out, or more, was killed by it ..."""
+SPARED_RATIO: Final = 1.1
+SPARED_S: Final = 2.0
+"""... unless it lasted past both: then the time-out is not enforced, and the end was its own."""
 PRIOR_EXPONENT: Final = 0.5
 """The prior: doubling its age, a call ends with probability 1 - 2^-0.5 = 29 %."""
 TOLD_OFFSET_S: Final = 0.25
@@ -193,7 +196,7 @@ class HazardPredictor:
         self, told: Told, path: tuple[str, ...], now_s: float, limit_s: float
     ) -> Remaining:
         """From a stated time; `limit_s` is the time at which it certainly ends."""
-        curve = self.told.curve(self.told.levels(path))
+        curve = self.told.curve(self.told.known(path))
         origin_s = told.at_s - TOLD_OFFSET_S
         law: Law = Aged(
             curve,
@@ -204,7 +207,7 @@ class HazardPredictor:
         return Remaining(law, Source(path[0]), "")
 
     def _pause_unseen(self) -> Remaining:
-        levels = self.pauses.levels((AFTER_TURN,))
+        levels = self.pauses.known((AFTER_TURN,))
         level = _level_name(levels)
         source = Source.HISTORY if level else Source.PRIOR
         return Remaining(Aged(self.pauses.curve(levels), 0.0), source, level)
@@ -238,16 +241,19 @@ class HazardPredictor:
         """Learn a duration, and check what was said about it."""
         if not call.levels:
             call.levels = (self.pauses if call.is_pause else self.calls).levels(call.path)
-        is_killed = duration_s >= KILLED_RATIO * call.timeout_s
+        limit_s = call.timeout_s
+        is_killed = KILLED_RATIO * limit_s <= duration_s <= SPARED_RATIO * limit_s + SPARED_S
+        ended = ended and not is_killed
         index = DURATIONS.index(duration_s)
+        if not ended and index == 0:
+            return  # it says nothing about how long such calls last
         for table in call.levels:
             table.survived(call.passed, index)
-            table.close(index, ended=ended and not is_killed)
-        self._remember(track, call, index if ended and not is_killed else ~index)
-        if call.told is not None and ended and not is_killed:
-            end_s = call.started_s + duration_s
-            self.told_over(call.path[0], call.told, end_s)
-        if ended and not call.is_pause:
+            table.close(index, ended=ended)
+        self._remember(track, call, index if ended else ~index)
+        if call.told is not None and ended:
+            self.told_over(call.path[0], call.told, call.started_s + duration_s)
+        if not call.is_pause and (ended or is_killed):
             self._check_forecasts(call, duration_s)
 
     def told_over(self, tool: str, told: Told, now_s: float) -> None:

@@ -17,8 +17,8 @@ Drift: counts are halved whenever a table has seen `FORGET_AT` calls, so that it
 last `FORGET_AT` of them; up to then order does not matter at all. Memory: `TABLES_MAX` tables; when
 full, the least used quarter goes and use counts are halved.
 
-Complexity: an update is O(buckets passed) per level; a curve is O(buckets) and kept until its table
-has seen 5 % more.
+Complexity: an update is O(buckets passed) per level; a curve is O(buckets) and kept while little
+has changed.
 """
 
 from collections.abc import Mapping
@@ -34,9 +34,14 @@ PRIOR_WEIGHT: Final = 4.0
 FORGET_AT: Final = 1000.0
 """Calls after which a table halves its counts."""
 TABLES_MAX: Final = 2048
-_STALE: Final = 0.05
+_STALE: Final = 0.1
+"""A curve is kept until its table has changed as often as this share of the calls it has seen."""
+_SETTLED: Final = 10.0 * PRIOR_WEIGHT
+"""Calls from which on a table no longer looks whether its parent has changed."""
 _FORMAT: Final = 1
 _DEPTH_MAX: Final = 2
+_COUNT_MAX: Final = 1e5
+"""No table holds more; and up to here three levels that agree leave a probability below 1."""
 
 Path = tuple[str, ...]
 
@@ -58,10 +63,16 @@ class LifeTable:
         self._parent: Curve | None = None
 
     def survived(self, first: int, last: int) -> None:
-        """One more call has passed the buckets `first` to `last` - 1."""
+        """One more call has passed the buckets `first` to `last` - 1.
+
+        With `last` < `first` it turned out to have ended before what was counted already.
+        """
         if last > first:
             self.reached[first:last] += 1.0
-            self._changes += 1
+        elif last < first:
+            part = slice(last, first)
+            self.reached[part] = np.maximum(self.reached[part] - 1.0, self.ended[part])
+        self._changes += 1
 
     def close(self, index: int, *, ended: bool) -> None:
         """One more call is over; the buckets it had passed were counted by `survived`.
@@ -101,9 +112,14 @@ class LifeTable:
         if curve is not None and self._parent is parent and self._changes <= self._fresh_until:
             return curve
         self._parent = parent
-        self._fresh_until = self._changes + int(_STALE * self._changes)
+        self._fresh_until = self._changes + int(_STALE * self.uses)
         self._curve = curve = Curve(parent.grid, blended(self.ended, self.reached, parent.ends))
         return curve
+
+    def settled_curve(self) -> Curve | None:
+        """The latest curve, if the table's own counts carry it and have hardly changed since."""
+        is_settled = self.uses >= _SETTLED and self._changes <= self._fresh_until
+        return self._curve if is_settled else None
 
     def export(self) -> list[list[float]]:
         """Counts as plain values, trailing zeros cut."""
@@ -150,8 +166,21 @@ class History:
             found = self._levels[path] = (self._root, *tables)
         return found
 
+    def known(self, path: Path) -> tuple[LifeTable, ...]:
+        """Like `levels`, but only as deep as something was seen; makes nothing."""
+        found = [self._root]
+        for depth in range(1, len(path) + 1):
+            table = self._tables.get(path[:depth])
+            if table is None:
+                break
+            found.append(table)
+        return tuple(found)
+
     def curve(self, levels: tuple[LifeTable, ...]) -> Curve:
         """The curve of the finest of `levels`."""
+        own = levels[-1].settled_curve()
+        if own is not None:
+            return own
         curve = self.prior
         for table in levels:
             curve = table.curve(curve)
@@ -213,9 +242,11 @@ def _counts(values: object, size: int) -> list[float]:
         raise ValueError("counts of a history table are a list within its grid")
     counts: list[float] = []
     for value in cast("list[object]", values):
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError("counts of a history table are numbers")
         # A comparison with NaN is false, so this refuses it too.
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e12:
-            raise ValueError("counts of a history table are numbers >= 0")
+        if not 0 <= value <= _COUNT_MAX:
+            raise ValueError("counts of a history table are from 0 to 1e5")
         counts.append(float(value))
     return counts
 

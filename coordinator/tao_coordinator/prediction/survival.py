@@ -31,6 +31,9 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
+_NOBODY: Final = 1e-9
+"""Share of survivors that no longer matters."""
+
 
 class Grid:
     """Edges of buckets: bucket i is [edges[i], edges[i + 1]), the last one is open."""
@@ -93,8 +96,8 @@ class Curve:
         cumulative = self._cumulative
         edges = self.grid.edges
         if hazard >= cumulative[-1]:
-            # Beyond e^700 a float is infinite, and so is any use of the answer.
-            return edges[-1] * math.exp(min(700.0, hazard - cumulative[-1]))
+            # Beyond e^600 the answer is of no use, and soon after a float is infinite.
+            return edges[-1] * math.exp(min(600.0, hazard - cumulative[-1]))
         index = bisect_right(cumulative, hazard) - 1
         start = cumulative[index]
         share = (hazard - start) / (cumulative[index + 1] - start)
@@ -130,7 +133,9 @@ class Curve:
             cost = spent + refill * alive
             if cost < best_cost:
                 best_age, best_cost = upper, cost
-        if best_age >= edges[-1]:
+            if alive < _NOBODY:
+                break
+        if best_age >= edges[-1] or (best_age == at and alive < _NOBODY):
             return math.inf, best_cost
         return best_age, best_cost
 

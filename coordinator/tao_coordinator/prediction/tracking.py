@@ -236,13 +236,16 @@ class Tracker:
             track.background.discard(event.call_id)
             return
         call = track.calls.pop(event.call_id, None)
+        told_s = event.duration_s
+        if told_s is not None and not 0.0 <= told_s < math.inf:
+            told_s = None
         if call is None:
-            if event.duration_s is None or not event.name:
+            if told_s is None or not event.name:
                 return
             path = (event.name, event.key) if event.key else (event.name,)
-            call = Call(event.session_id, path, now_s - event.duration_s)
+            call = Call(event.session_id, path, now_s - told_s)
         call.is_open = False
-        duration_s = now_s - call.started_s if event.duration_s is None else event.duration_s
+        duration_s = now_s - call.started_s if told_s is None else told_s
         self._listener.call_over(track, call, max(0.0, duration_s), True)
         if not track.calls and track.pause is None and not track.in_turn:
             self._begin_pause(event.session_id, track, (AFTER_TOOL,), now_s)

@@ -1,0 +1,105 @@
+"""Reliability by hand, and intervals that come to cover what they claim."""
+
+import random
+
+import pytest
+
+from tao_coordinator.prediction import calibration as module
+from tao_coordinator.prediction.calibration import Coverage, Reliability
+
+
+def test_reliability_is_what_counting_by_hand_gives() -> None:
+    reliability = Reliability()
+    for probability, came_true in ((0.05, False), (0.05, True), (0.95, True), (1.0, True)):
+        reliability.add(probability, came_true)
+    report = reliability.report()
+    assert report.count == 4.0
+    assert report.base_rate == 0.75
+    assert report.brier == pytest.approx((0.05**2 + 0.95**2 + 0.05**2 + 0.0) / 4)
+    first, last = report.bins[0], report.bins[9]
+    assert (first.count, first.forecast, first.observed) == (2.0, 0.05, 0.5)
+    assert (last.count, last.observed) == (2.0, 1.0)
+    assert last.forecast == pytest.approx(0.975)
+    assert report.calibration_error == pytest.approx((2 * 0.45 + 2 * 0.025) / 4)
+
+
+def test_honest_forecasts_are_found_honest_and_bold_ones_are_not() -> None:
+    draw = random.Random(1)
+    honest, bold = Reliability(), Reliability()
+    for _ in range(5000):
+        probability = draw.random()
+        came_true = draw.random() < probability
+        honest.add(probability, came_true)
+        bold.add(float(probability > 0.5), came_true)
+    assert honest.report().calibration_error < 0.03
+    assert bold.report().calibration_error > 0.2
+    assert honest.report().brier < bold.report().brier
+
+
+def test_reports_without_forecasts_are_empty_not_errors() -> None:
+    assert Reliability().report().count == 0.0
+    assert Coverage().report().covered == 0.0
+
+
+def test_old_forecasts_fade(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FORGET_AT", 100.0)
+    reliability = Reliability()
+    for _ in range(1000):
+        reliability.add(0.5, False)
+    for _ in range(400):
+        reliability.add(0.5, True)
+    assert reliability.report().count < 100.0
+    assert reliability.report().base_rate > 0.9
+
+
+def test_merged_reliability_counts_both() -> None:
+    one, other, both = Reliability(), Reliability(), Reliability()
+    for index in range(20):
+        (one if index % 2 else other).add(index / 20, index % 3 == 0)
+        both.add(index / 20, index % 3 == 0)
+    one.merge(other)
+    assert one.report().brier == pytest.approx(both.report().brier)
+    assert [b.count for b in one.report().bins] == [b.count for b in both.report().bins]
+
+
+@pytest.mark.parametrize("scale", [1.0, 3.0, 0.2])
+def test_interval_of_a_wrong_model_comes_to_cover_its_nominal_share(scale: float) -> None:
+    """The model says "uniform on 0..1"; the truth is `scale` times that."""
+    draw = random.Random(2)
+    coverage = Coverage()
+    inside = 0
+    for index in range(8000):
+        low, high = coverage.levels
+        interval = (low, high if high < 1.0 else float("inf"))
+        value = scale * draw.random()
+        coverage.add(value, interval)
+        if index >= 4000:
+            inside += interval[0] <= value <= interval[1]
+    assert inside / 4000 == pytest.approx(0.9, abs=0.02 if scale != 0.2 else 0.05)
+
+
+def test_interval_follows_a_drift() -> None:
+    draw = random.Random(4)
+    coverage = Coverage()
+    late_misses = 0
+    for index in range(12_000):
+        low, high = coverage.levels
+        value = draw.random() * (1.0 if index < 4000 else 1.5)
+        is_above = high < 1.0 and value > high
+        coverage.add(value, (low, high if high < 1.0 else float("inf")))
+        if index >= 8000:
+            late_misses += is_above
+    # Two thirds at most can lie inside [0, 1]; the rest is covered by opening the interval.
+    assert late_misses / 4000 == pytest.approx(0.05, abs=0.01)
+
+
+def test_levels_stay_levels_whatever_happens() -> None:
+    coverage = Coverage()
+    for value in (10.0, -10.0):
+        for _ in range(3000):
+            coverage.add(value, (0.0, 1.0))
+            low, high = coverage.levels
+            assert 0.0 <= low <= 0.5 <= high <= 1.0
+    report = coverage.report()
+    assert report.covered == pytest.approx(0.0, abs=1e-9)
+    assert report.too_long == pytest.approx(0.5, abs=0.01)
