@@ -211,8 +211,9 @@ def _request(
 def _read(response: "httpx2.Response", deadline_s: float) -> bytes:
     body = b""
     for chunk in cast("Iterable[bytes]", response.stream):
-        body += chunk
-        if len(body) > LONGEST_ANSWER_BYTES or time.monotonic() > deadline_s:
+        if len(body) <= LONGEST_ANSWER_BYTES:
+            body += chunk
+        if time.monotonic() > deadline_s:
             break
     return body
 
@@ -220,9 +221,10 @@ def _read(response: "httpx2.Response", deadline_s: float) -> bytes:
 async def _read_async(response: "httpx2.Response") -> bytes:
     body = b""
     async for chunk in cast("AsyncIterable[bytes]", response.stream):
-        body += chunk
-        if len(body) > LONGEST_ANSWER_BYTES:
-            break
+        # Read on even when it is too long: trio warns of streams that are left in the middle, and
+        # the caller's scope ends this in time.
+        if len(body) <= LONGEST_ANSWER_BYTES:
+            body += chunk
     return body
 
 

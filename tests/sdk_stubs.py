@@ -11,6 +11,7 @@ words:
     nonsense       200 with JSON of another shape
     crash          500 without JSON
     trickle        an answer that comes byte by byte and never ends
+    flood          200 with more than any answer can be
     STATUS:TYPE    an error in the coordinator's own shape, for example `429:queue_full`
 
 The last word is repeated for ever.
@@ -204,6 +205,8 @@ class CoordinatorStub(Stub):
             send_json(handler, 200, {"lease_id": 7})
         elif word == "crash":
             send(handler, 500, b"Internal Server Error", "text/plain")
+        elif word == "flood":
+            send(handler, 200, b" " * 1_000_000)
         elif word == "trickle":
             handler.wfile.write(b"HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n")
             while not self.closing.wait(0.05):
@@ -254,6 +257,7 @@ class BackendStub(Stub):
         self.usage: dict[str, object] | None = USAGE
         self.breaks_off = False
         self.content_encoding = ""
+        self.ends_in_a_blank_line = True
 
     @property
     def calls(self) -> list[Recorded]:
@@ -300,7 +304,7 @@ class BackendStub(Stub):
         if asked and self.usage is not None:
             last: dict[str, object] = {"choices": [], "usage": self.usage}
             write_event(handler, json.dumps(envelope("chat.completion.chunk") | last))
-        write_event(handler, "[DONE]")
+        write_event(handler, "[DONE]", "\n\n" if self.ends_in_a_blank_line else "")
         handler.wfile.write(b"0\r\n\r\n")
 
 
@@ -308,8 +312,8 @@ def envelope(kind: str) -> dict[str, object]:
     return {"id": "chatcmpl-1", "object": kind, "created": 1, "model": "stub-model"}
 
 
-def write_event(handler: BaseHTTPRequestHandler, data: str) -> None:
-    event = f"data: {data}\n\n".encode()
+def write_event(handler: BaseHTTPRequestHandler, data: str, ending: str = "\n\n") -> None:
+    event = f"data: {data}{ending}".encode()
     handler.wfile.write(f"{len(event):x}\r\n".encode() + event + b"\r\n")
     handler.wfile.flush()
 

@@ -16,6 +16,7 @@ from sdk_stubs import BackendStub, CoordinatorStub, eventually, free_url
 import tao_client as tao
 from tao_client import _breaker, _connection, testing
 
+SILENCES = ["hang", "reset", "garbage", "nonsense", "crash", "trickle", "flood"]
 LOOPS = pytest.mark.parametrize("loop", ["asyncio", "trio"])
 
 
@@ -125,7 +126,7 @@ def test_hook_that_fails_is_logged_once_and_harms_nothing(
     ]
 
 
-@pytest.mark.parametrize("word", ["hang", "reset", "garbage", "nonsense", "crash", "trickle"])
+@pytest.mark.parametrize("word", SILENCES)
 def test_coordinator_without_an_answer_is_passed_by(fleet: Fleet, word: str) -> None:
     fleet.connect()
     fleet.coordinator.script(word)
@@ -142,7 +143,7 @@ def test_coordinator_without_an_answer_is_passed_by(fleet: Fleet, word: str) -> 
 
 
 @LOOPS
-@pytest.mark.parametrize("word", ["hang", "reset", "garbage", "nonsense", "crash", "trickle"])
+@pytest.mark.parametrize("word", SILENCES)
 def test_coordinator_without_an_answer_is_passed_by_async(
     fleet: Fleet, loop: str, word: str
 ) -> None:

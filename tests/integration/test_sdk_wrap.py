@@ -228,6 +228,28 @@ def test_stream_of_an_encoded_reply_passes_unread(fleet: Fleet) -> None:
     assert "input_tokens" not in fleet.coordinator.releases[0]
 
 
+def test_stream_that_ends_without_a_blank_line_is_passed_whole(fleet: Fleet) -> None:
+    """What is held back until an event is whole must come out at the end."""
+    fleet.backend.ends_in_a_blank_line = False
+    with fleet.client().chat.completions.with_streaming_response.create(
+        model="stub-model", messages=MESSAGES, stream=True
+    ) as raw:
+        body = b"".join(raw.iter_bytes())
+    assert body.endswith(b"\n\ndata: [DONE]")
+    assert b'"usage": {' not in body
+
+    async def main() -> None:
+        async with (
+            fleet.async_client() as client,
+            client.chat.completions.with_streaming_response.create(
+                model="stub-model", messages=MESSAGES, stream=True
+            ) as response,
+        ):
+            assert b"".join([part async for part in response.iter_bytes()]) == body
+
+    run("asyncio", main)
+
+
 def test_stream_closed_early_is_cancelled(fleet: Fleet) -> None:
     client = fleet.client()
     stream = ask_stream(client)

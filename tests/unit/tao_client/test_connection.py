@@ -11,6 +11,7 @@ from sdk_stubs import CoordinatorStub, free_url
 
 import tao_client as tao
 from tao_client import _connection, testing
+from tao_client._events import make_event
 
 
 @pytest.fixture(autouse=True)
@@ -128,3 +129,56 @@ def test_captured_events_are_not_sent() -> None:
         assert not coordinator.events
     assert {one.attributes["gen_ai.conversation.id"] for one in inner} == {"a"}
     assert {one.attributes["gen_ai.conversation.id"] for one in outer} == {"b"}
+
+
+def test_forked_child_starts_anew_with_the_same_settings() -> None:
+    """The hook itself, called here; whole forked processes are in the integration tests."""
+    with CoordinatorStub() as coordinator:
+        tao.connect(coordinator.url, api_key="k")
+        parent = _connection.active()
+        assert parent is not None
+        with tao.session("s") as s:
+            call = s.tool_call("x", call_id="c")
+            call.__enter__()
+            _connection._restart_in_child()
+            child = _connection.active()
+            assert child is not None
+            assert child is not parent
+            assert child.config == parent.config
+            assert not parent.channel.is_closed, "its sockets are the parent's"
+            with testing.capture_events() as events:
+                assert not s._beat(), "the open calls are the parent's to tell of"
+                s.wait()
+            assert events[0].attributes["tao.event.sequence"] == 1
+        tao.disconnect()
+        assert _connection.active() is None, "disconnected is disconnected"
+        parent.close()
+
+
+def test_fork_without_a_connection_makes_none() -> None:
+    _connection._restart_in_child()
+    assert _connection.active() is None
+
+
+def test_disabled_connect_connects_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TAO_DISABLED", "1")
+    tao.connect("not even a URL")
+    assert _connection.active() is None
+
+
+def test_environment_that_cannot_work_is_told_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("TAO_ENDPOINT", "coordinator:8700")
+    assert _connection.active() is None
+    assert _connection.active() is None
+    assert [one.levelname for one in caplog.records] == ["WARNING"]
+    assert "coordinator:8700" in caplog.text
+
+
+def test_event_without_anybody_to_send_it_to_is_nothing() -> None:
+    event = make_event("tao.session.start", "s", {})
+    _connection.emit(event)
+    tao.connect(free_url(), events=False)
+    _connection.emit(event)
+    assert not _connection.is_emitting()

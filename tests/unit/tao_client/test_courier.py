@@ -214,6 +214,25 @@ def test_courier_that_was_never_used_closes_at_once(breaker: Breaker, wire: Fake
     assert not wire.sent
 
 
+def test_destructor_that_gives_back_while_the_thread_starts_starts_no_second(
+    breaker: Breaker, wire: FakeWire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[threading.Thread] = []
+    start = threading.Thread.start
+
+    def collect_garbage_then_start(thread: threading.Thread) -> None:
+        started.append(thread)
+        courier._start()
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", collect_garbage_then_start)
+    courier = Courier(wire, breaker)
+    courier.abandon("a")
+    courier.close(5)
+    assert len(started) == 1
+    assert wire.sent == ["DELETE a"]
+
+
 def test_courier_without_a_thread_is_silent(
     breaker: Breaker, wire: FakeWire, monkeypatch: pytest.MonkeyPatch
 ) -> None:

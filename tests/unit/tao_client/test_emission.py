@@ -112,6 +112,27 @@ def test_close_waits_no_longer_than_told() -> None:
     sink.gate.set()
 
 
+def test_destructor_that_emits_while_the_thread_starts_starts_no_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Garbage collection may run, and a stream be given back, at any moment on any thread."""
+    started: list[threading.Thread] = []
+    start = threading.Thread.start
+
+    def collect_garbage_then_start(thread: threading.Thread) -> None:
+        started.append(thread)
+        emitter._start()
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", collect_garbage_then_start)
+    sink = FakeSink()
+    emitter = Emitter(sink, lambda: False)
+    emitter.emit(event(0))
+    emitter.close(5)
+    assert len(started) == 1
+    assert [numbers(batch) for batch in sink.batches] == [[0]]
+
+
 def test_emitter_without_a_thread_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     """At interpreter shutdown no thread can be started."""
 

@@ -129,3 +129,34 @@ def test_turn_is_given_back_once_and_by_its_own_process(
         turn.finish("completed")
     tao.disconnect()
     assert [one["outcome"] for one in coordinator.releases] == ["completed"]
+
+
+def test_turn_without_a_connection_passes(coordinator: CoordinatorStub) -> None:
+    tao.disconnect()
+
+    async def main() -> None:
+        async with tao.session("s") as s, s.turn(model="m") as turn:
+            assert turn.headers == {}
+
+    asyncio.run(main())
+    with tao.session("s") as s, s.turn(model="m") as turn:
+        assert turn.headers == {}
+        assert turn.affinity is None
+        turn.report(input_tokens=5)
+    assert not coordinator.leases
+
+
+def test_turn_asks_nobody_while_the_coordinator_is_away(coordinator: CoordinatorStub) -> None:
+    coordinator.script("crash")
+    coordinator.health_status = 503
+
+    async def main() -> None:
+        async with tao.session("s") as s, s.turn(model="m") as turn:
+            assert turn.affinity is None
+
+    for _ in range(2):
+        with tao.session("s") as s, s.turn(model="m") as turn:
+            assert turn.affinity is None
+            assert turn.base_url("http://own/v1") == "http://own/v1"
+        asyncio.run(main())
+    assert len(coordinator.leases) == 1

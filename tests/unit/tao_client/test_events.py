@@ -1,0 +1,56 @@
+import sys
+from types import ModuleType
+
+import pytest
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk.trace import TracerProvider
+
+from tao_client import semconv
+from tao_client._events import current_traceparent, make_event, new_id
+from tao_client._otlp import _Collector
+
+
+def test_event_leaves_out_what_is_unknown() -> None:
+    event = make_event("tao.tool.start", "s", {"a": None, "b": "", "c": 0, "d": False, "e": ()})
+    kept = set(event.attributes) - {
+        semconv.CONVERSATION_ID,
+        semconv.RECORD_UID,
+        semconv.EVENT_SEQUENCE,
+    }
+    assert kept == {"c", "d", "e"}
+
+
+def test_ids_differ() -> None:
+    assert len({new_id() for _ in range(1000)}) == 1000
+
+
+def test_traceparent_is_that_of_the_current_span() -> None:
+    assert current_traceparent() is None
+    with TracerProvider().get_tracer("t").start_as_current_span("x") as span:
+        context = span.get_span_context()
+        expected = f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
+        assert current_traceparent() == expected
+
+
+@pytest.mark.parametrize("module", [None, ModuleType("half imported")])
+def test_opentelemetry_that_is_not_there_is_not_needed(
+    monkeypatch: pytest.MonkeyPatch, module: ModuleType | None
+) -> None:
+    for name in ("opentelemetry.trace", "opentelemetry.context"):
+        if module is None:
+            monkeypatch.delitem(sys.modules, name)
+        else:
+            monkeypatch.setitem(sys.modules, name, module)
+    assert current_traceparent() is None
+    assert make_event("tao.tool.start", "s", {}).context is None
+
+
+def test_collector_gives_each_record_once() -> None:
+    collector = _Collector()
+    provider = LoggerProvider(shutdown_on_exit=False)
+    provider.add_log_record_processor(collector)
+    provider.get_logger("x").emit(event_name="a")
+    assert provider.force_flush()
+    assert [one.log_record.event_name for one in collector.take()] == ["a"]
+    assert collector.take() == []
+    provider.shutdown()
