@@ -10,7 +10,9 @@ has at most one seat; a planned grant keeps its backend's budget; no lease is us
 every turn ends in grant, rejection or cancellation; sums return to 0; time never goes back.
 """
 
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tao_coordinator.core import expiry, fleet, intake, ledger, telemetry
@@ -43,56 +45,36 @@ from tao_coordinator.core.parameters import Parameters
 from tao_coordinator.core.state import State
 from tao_coordinator.core.view import observe
 from tao_coordinator.prediction.duration_histogram import DurationHistogram
-from tao_coordinator.scheduling import release
+from tao_coordinator.scheduling import catalogue, release
+from tao_coordinator.scheduling.catalogue import POLICIES as POLICIES
 from tao_coordinator.scheduling.control.loop import ControlLoop
 from tao_coordinator.scheduling.policy import Assignment, Policy
-from tao_coordinator.scheduling.rivals.cache_aware import CacheAware
-from tao_coordinator.scheduling.rivals.concur_aimd import ConcurAimd
-from tao_coordinator.scheduling.rivals.concur_pi import ConcurPi
-from tao_coordinator.scheduling.rivals.dynamo_cost import DynamoCost
-from tao_coordinator.scheduling.rivals.round_robin import RoundRobin
-from tao_coordinator.scheduling.rivals.static_cap import StaticCap
-from tao_coordinator.scheduling.rivals.sticky_least_loaded import StickyLeastLoaded
-from tao_coordinator.scheduling.rivals.thunderagent import ThunderAgent, ThunderAgentParameters
 from tao_coordinator.scheduling.tao import Tao
-
-_MAKERS: dict[str, Callable[[DurationHistogram], Policy]] = {
-    "tao": Tao,
-    "round-robin": lambda _: RoundRobin(),
-    "sticky-least-loaded": lambda _: StickyLeastLoaded(),
-    "cache-aware": lambda _: CacheAware(),
-    "dynamo-cost": lambda _: DynamoCost(),
-    "static-cap": lambda _: StaticCap(),
-    "thunderagent": lambda _: ThunderAgent(),
-    "thunderagent-decay": lambda _: ThunderAgent(ThunderAgentParameters(uses_decay=True)),
-    "concur-aimd": lambda _: ConcurAimd(),
-    "concur-pi": lambda _: ConcurPi(),
-}
-_CONTROLLED = frozenset({"tao"})
-"""Policies whose budgets the capacity controller corrects; the others take the engine's word."""
-POLICIES: tuple[str, ...] = tuple(_MAKERS)
-"""Names that `Engine(policy=...)` takes."""
 
 
 class Engine:
     """Decides who runs now, where, and who waits."""
 
-    def __init__(self, parameters: Parameters, policy: str = "tao") -> None:
+    def __init__(self, parameters: Parameters, policy: str | Policy = "tao") -> None:
         """Start with no backends and no sessions.
 
         Args:
             parameters: constants of the decision.
-            policy: one of `POLICIES`.
+            policy: one of `POLICIES`, or a policy with parameters of its own.
 
         Raises:
             ValueError: unknown policy.
         """
-        if policy not in _MAKERS:
-            raise ValueError(f"unknown policy {policy!r}; choose one of {', '.join(POLICIES)}")
-        self.state = State(parameters)
         self.idle_times = DurationHistogram(parameters.idle_s_prior)
-        self.policy = _MAKERS[policy](self.idle_times)
-        self._control = ControlLoop() if policy in _CONTROLLED else None
+        if isinstance(policy, str):
+            policy = catalogue.make(policy, self.idle_times)
+        self.policy = policy
+        is_ours = isinstance(policy, Tao)
+        if not is_ours:
+            # Rejecting new sessions in time is our promise; the rivals hold as long as theirs do.
+            parameters = replace(parameters, new_wait_s_max=math.inf)
+        self.state = State(parameters)
+        self._control = ControlLoop() if is_ours else None
         self._started_s: float | None = None
         self._now_s = float("-inf")
         self._next_tick_s = float("-inf")

@@ -16,6 +16,7 @@ _GAIN_GROWTH = 0.02
 _GAIN_CONTINUES = 0.01
 _GAIN_INTERVAL = 0.1
 _GAIN_QUALITY = 0.05
+_GAIN_TURNS = 0.02
 
 
 def hold(state: State, turn: Turn) -> None:
@@ -136,7 +137,10 @@ def came_back(state: State) -> None:
 def end_session(state: State, session: Session) -> None:
     """No further turn will come. Running calls finish first; their release drops the rest."""
     if session.is_started and not session.ended:
-        state.typical.p_continues -= _GAIN_CONTINUES * state.typical.p_continues
+        typical = state.typical
+        typical.p_continues -= _GAIN_CONTINUES * typical.p_continues
+        typical.turns_mean += _GAIN_TURNS * (session.turns - typical.turns_mean)
+        typical.turns_square_mean += _GAIN_TURNS * (session.turns**2 - typical.turns_square_mean)
     session.ended = True
     if session.lease_ids:
         return

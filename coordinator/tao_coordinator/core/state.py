@@ -59,14 +59,22 @@ class Typical:
     grant_interval_s: float = 1.0
     """Time between two grants of held turns: turns a queue position into a waiting time."""
 
-    def growth_reserve_tokens(self, turns: float) -> int:
-        """Expected further growth of a seated session, over at most `turns` turns.
+    turns_mean: float = 25.0
+    """Turns per ended session."""
+    turns_square_mean: float = 625.0
 
-        Sessions that mostly end after one turn need no room to grow: p / (1 - p) is the expected
-        number of further turns.
+    def remaining_turns(self) -> float:
+        """Expected further turns of a session, looked at after a random one of its turns.
+
+        E[N^2] / (2 E[N]) - 1/2 for N turns per session: half of what is left of sessions that are
+        all alike, more where lengths differ (a random turn lies in a long session more often), and
+        0 for single calls.
         """
-        further = self.p_continues / max(1e-3, 1.0 - self.p_continues)
-        return int(self.growth_tokens * min(turns, further))
+        return max(0.0, self.turns_square_mean / (2.0 * self.turns_mean) - 0.5)
+
+    def growth_reserve_tokens(self, turns: float) -> int:
+        """Expected further growth of a seated session, over at most `turns` turns."""
+        return int(self.growth_tokens * min(turns, self.remaining_turns()))
 
 
 class State:

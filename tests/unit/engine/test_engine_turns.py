@@ -16,6 +16,7 @@ from tao_coordinator.core.events import (
 )
 from tao_coordinator.core.parameters import Parameters
 from tao_coordinator.engine import POLICIES, Engine
+from tao_coordinator.scheduling.rivals.static_cap import StaticCap, StaticCapParameters
 
 SMALL = 40_000
 """A pool that holds one 10k session with its growth reserve, not two."""
@@ -342,3 +343,16 @@ def test_renewal_after_expiry_does_not_revive_a_lease() -> None:
     d.step(LeaseRenewed(lease_id=lease_id), after_s=6.0)
     assert not d.engine.has_lease(lease_id)
     assert d.engine.observe(d.now_s).counters.released == {"lost": 1}
+
+
+def test_policy_with_parameters_of_its_own_may_be_given() -> None:
+    engine = Engine(Parameters(), StaticCap(StaticCapParameters(sessions_max=1)))
+    assert engine.observe(0.0).policy == "static-cap"
+
+
+def test_rivals_hold_new_sessions_as_long_as_their_callers_wait() -> None:
+    d = EngineDriver(100_000, policy="concur-aimd")
+    asked = [d.ask(f"s{n}") for n in range(12)]
+    d.idle(1_000.0)
+    assert d.rejects == {}
+    assert len(d.held_ids()) + len(d.grants) == len(asked)

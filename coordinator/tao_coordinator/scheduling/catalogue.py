@@ -1,0 +1,41 @@
+"""Every policy by the name under which it is chosen."""
+
+from collections.abc import Callable
+
+from tao_coordinator.prediction.duration_histogram import DurationHistogram
+from tao_coordinator.scheduling.policy import Policy
+from tao_coordinator.scheduling.rivals.cache_aware import CacheAware
+from tao_coordinator.scheduling.rivals.concur_aimd import ConcurAimd
+from tao_coordinator.scheduling.rivals.concur_pi import ConcurPi
+from tao_coordinator.scheduling.rivals.dynamo_cost import DynamoCost
+from tao_coordinator.scheduling.rivals.round_robin import RoundRobin
+from tao_coordinator.scheduling.rivals.static_cap import StaticCap
+from tao_coordinator.scheduling.rivals.sticky_least_loaded import StickyLeastLoaded
+from tao_coordinator.scheduling.rivals.thunderagent import ThunderAgent, ThunderAgentParameters
+from tao_coordinator.scheduling.tao import Tao
+
+_MAKERS: dict[str, Callable[[DurationHistogram], Policy]] = {
+    "tao": Tao,
+    "round-robin": lambda _: RoundRobin(),
+    "sticky-least-loaded": lambda _: StickyLeastLoaded(),
+    "cache-aware": lambda _: CacheAware(),
+    "dynamo-cost": lambda _: DynamoCost(),
+    "static-cap": lambda _: StaticCap(),
+    "thunderagent": lambda _: ThunderAgent(),
+    "thunderagent-decay": lambda _: ThunderAgent(ThunderAgentParameters(uses_decay=True)),
+    "concur-aimd": lambda _: ConcurAimd(),
+    "concur-pi": lambda _: ConcurPi(),
+}
+POLICIES: tuple[str, ...] = tuple(_MAKERS)
+"""The default policy first."""
+
+
+def make(name: str, idle_times: DurationHistogram) -> Policy:
+    """The policy of this name with its published parameters.
+
+    Raises:
+        ValueError: unknown name.
+    """
+    if name not in _MAKERS:
+        raise ValueError(f"unknown policy {name!r}; choose one of {', '.join(POLICIES)}")
+    return _MAKERS[name](idle_times)
