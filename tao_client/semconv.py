@@ -1,10 +1,10 @@
 """Names on the wire: events, attributes, headers, protocol version. Constants only.
 
-The single module that the SDK, the integrations and the coordinator share. Names of the OpenTelemetry
-GenAI semantic conventions are used where they exist (all of `gen_ai.*` is still in "Development", so
-they are written out here and never imported from a semantic-conventions package); `tao.*` where they
-do not. Durations are double seconds, relative to the record's own timestamp: no shared clock is
-assumed. No name here ever carries a prompt, an argument or an output.
+The single module that the SDK, the integrations and the coordinator share. Names of the
+OpenTelemetry GenAI semantic conventions are used where they exist (all of `gen_ai.*` is still in
+"Development", so they are written out here and never imported from a semantic-conventions package);
+`tao.*` where they do not. Durations are double seconds, relative to the record's own timestamp: no
+shared clock is assumed. No name here ever carries a prompt, an argument or an output.
 """
 
 from typing import Final

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 import tao_client
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -29,10 +29,35 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
             " times and cached tokens."
         ),
     )
+    _add_engine_options(parser)
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
     parser.add_argument(
         "--port", type=int, default=0, help="port to listen on; 0, the default, takes a free one"
     )
+    parser.add_argument("--model", metavar="NAME", help="served model name (default sim/PRESET)")
+    parser.add_argument(
+        "--script",
+        type=Path,
+        metavar="FILE",
+        help='JSON with scripted replies, {"scripts": {NAME: {"turns": [{"text": ..., "tool_calls":'
+        ' [{"name": ..., "arguments": {...}}], "output_tokens": N}, ...]}}}; a chat plays NAME when'
+        " a message contains [[script NAME]], and is at the turn given by its number of assistant"
+        " messages",
+    )
+    parser.add_argument(
+        "--context-tokens-max",
+        type=int,
+        metavar="N",
+        help="longest prompt plus reply (default: the model's, at most the pool)",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="say where it listens as one line of JSON"
+    )
+    parser.set_defaults(run=run)
+
+
+def _add_engine_options(parser: argparse.ArgumentParser) -> None:
+    """What is modelled."""
     parser.add_argument(
         "--engine",
         choices=sorted(PRESETS),
@@ -69,26 +94,6 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="engine seconds that pass in one real second (default 1: real time); give the"
         " coordinator the same --time-scale",
     )
-    parser.add_argument("--model", metavar="NAME", help="served model name (default sim/PRESET)")
-    parser.add_argument(
-        "--script",
-        type=Path,
-        metavar="FILE",
-        help='JSON with scripted replies, {"scripts": {NAME: {"turns": [{"text": ..., "tool_calls":'
-        ' [{"name": ..., "arguments": {...}}], "output_tokens": N}, ...]}}}; a chat plays NAME when'
-        " a message contains [[script NAME]], and is at the turn given by its number of assistant"
-        " messages",
-    )
-    parser.add_argument(
-        "--context-tokens-max",
-        type=int,
-        metavar="N",
-        help="longest prompt plus reply (default: the model's, at most the pool)",
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="say where it listens as one line of JSON"
-    )
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
