@@ -145,7 +145,7 @@ class Fact(NamedTuple):
 
     at_s: float
     order: int
-    """Among facts of one instant: ends first, then turns, then starts."""
+    """Among facts of one instant: ends, turns, replies, starts, ends of sessions."""
     session_id: str
     event: Event | None
     """`None`: a reply is complete."""
@@ -153,7 +153,7 @@ class Fact(NamedTuple):
     """Of a tool start: when the call will end. Of a reply: when the session asks again."""
 
 
-_ENDS, _TURN, _REPLY, _STARTS = range(4)
+_ENDS, _TURN, _REPLY, _STARTS, _OVER = range(5)
 
 
 def timeline(sessions: Sequence[SessionRecord], lanes: int) -> list[Fact]:
@@ -166,7 +166,10 @@ def timeline(sessions: Sequence[SessionRecord], lanes: int) -> list[Fact]:
         if start_s is None:
             start_s = heapq.heappop(free_s)
             heapq.heappush(free_s, start_s + _length_s(session) + LANE_GAP_S)
-        facts += _facts_of(session, start_s)
+        own = list(_facts_of(session, start_s))
+        over_s = max((fact.at_s for fact in own), default=start_s)
+        name = session.session_id
+        facts += [*own, Fact(over_s, _OVER, name, SessionEnded(session_id=name))]
     # Stable: facts of one session that share time and kind keep their order.
     facts.sort(key=lambda fact: (fact.at_s, fact.order))
     return facts
@@ -191,7 +194,6 @@ def _facts_of(session: SessionRecord, start_s: float) -> Iterator[Fact]:
         for tool in turn.tools:
             number += 1
             yield from _tool_facts(name, tool, tool.call_id or f"call-{number}", start_s)
-    yield Fact(start_s + _length_s(session), _STARTS, name, SessionEnded(session_id=name))
 
 
 def _tool_facts(name: str, tool: ToolRecord, call_id: str, start_s: float) -> Iterator[Fact]:
@@ -300,10 +302,15 @@ class _Replay:
             answer = self._ask(running, now_s)
             if answer is not None:
                 self._answers.calls_at_ticks.append(answer)
-        for name, (since_s, until_s) in self._idle.items():
-            if now_s - since_s <= self._settings.first_s and until_s > now_s:
+        if not now_s.is_integer():
+            return  # idle sessions outnumber running calls: one series is enough
+        settings = self._settings
+        for name, (since_s, until_s) in list(self._idle.items()):
+            if now_s - since_s > settings.first_s:
+                del self._idle[name]
+            elif until_s > now_s:
                 probability, median_s = self._query(name, None, now_s)
-                is_ready = until_s - now_s <= self._settings.horizon_s
+                is_ready = until_s - now_s <= settings.horizon_s
                 self._answers.sessions_at_ticks.append(
                     Forecast("", probability, median_s, is_ready)
                 )

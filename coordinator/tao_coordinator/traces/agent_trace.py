@@ -96,7 +96,7 @@ def _parse(row: Row) -> _Parsed:
         session_id=session_id,
         turn=int(turn or 0),
         arrival_s=fields.seconds(row, "arrival_ms", per_second=_MS),
-        timestamp_s=fields.seconds(row, "timestamp", per_second=_MS),
+        timestamp_s=fields.instant_s(row, "timestamp", per_second=_MS),
         wait_for=tuple(wait for wait in waits if isinstance(wait, str)),
         delay_s=delay_s + (gap_s or 0.0),
         tool_wait_s=fields.seconds(row, "tool_wait_ms", per_second=_MS) or 0.0,
@@ -113,9 +113,9 @@ def _parse(row: Row) -> _Parsed:
 
 
 def _tool(event: Row) -> ToolRecord:
-    start_s = fields.seconds(event, "started_at_ms", per_second=_MS)
+    start_s = fields.instant_s(event, "started_at_ms", per_second=_MS)
     if start_s is None:
-        start_s = fields.seconds(event, "started_at_unix_ms", per_second=_MS)
+        start_s = fields.instant_s(event, "started_at_unix_ms", per_second=_MS)
     duration_s = fields.seconds(event, "duration_ms", per_second=_MS)
     if duration_s is None:
         raise FieldError("a tool event has no duration_ms")

@@ -13,7 +13,9 @@ from typing import Final, cast
 Row = Mapping[str, object]
 
 TOKENS_MAX: Final = 100_000_000
-SECONDS_MAX: Final = 10.0 * 365 * 86_400
+DURATION_S_MAX: Final = 10.0 * 365 * 86_400
+INSTANT_S_MAX: Final = 1e10
+"""Instants may be Unix times."""
 EMPTY: Final[Row] = {}
 
 
@@ -120,7 +122,7 @@ def number(source: Row, name: str) -> float | None:
 
 
 def seconds(source: Row, name: str, *, per_second: float = 1.0) -> float | None:
-    """A time or duration >= 0; missing or null: `None`.
+    """A duration >= 0, or a time on a clock that starts at 0; missing or null: `None`.
 
     Args:
         source: where to look.
@@ -130,11 +132,20 @@ def seconds(source: Row, name: str, *, per_second: float = 1.0) -> float | None:
     Raises:
         FieldError: negative, absurd or no number.
     """
+    return _time_s(source, name, per_second, DURATION_S_MAX)
+
+
+def instant_s(source: Row, name: str, *, per_second: float = 1.0) -> float | None:
+    """Like `seconds`, but may be a Unix time."""
+    return _time_s(source, name, per_second, INSTANT_S_MAX)
+
+
+def _time_s(source: Row, name: str, per_second: float, longest_s: float) -> float | None:
     found = number(source, name)
     if found is None:
         return None
     found /= per_second
-    if not 0.0 <= found <= SECONDS_MAX:
+    if not 0.0 <= found <= longest_s:
         raise FieldError(f"{name} is no usable time: {found:g} s")
     return found
 

@@ -38,7 +38,7 @@ def read(text: str, name: str) -> Trace:
         try:
             row = fields.parse_row(line)
             session_id = fields.text(row, "session_id", "") or f"{name}:{number}"
-            timestamp_s = fields.seconds(row, "timestamp", per_second=_MS)
+            timestamp_s = fields.instant_s(row, "timestamp", per_second=_MS)
             earlier = turns.get(session_id, [])
             first_s = arrivals_s.setdefault(session_id, timestamp_s)
             turn = _turn(row, f"{session_id}:{len(earlier)}", earlier, timestamp_s, first_s)

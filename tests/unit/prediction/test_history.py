@@ -214,23 +214,23 @@ def test_merged_counts_are_forgotten_like_own_ones() -> None:
 EXPORT = History(PRIOR).export()
 
 
-@pytest.mark.parametrize(
-    "damaged",
-    [
-        {},
-        {**EXPORT, "version": 99},
-        {**EXPORT, "edges": [0.0, 1.0]},
-        {**EXPORT, "tables": None},
-        {**EXPORT, "tables": [[]]},
-        {**EXPORT, "tables": [[["a"], 1.0, [1.0], [math.nan]]]},
-        {**EXPORT, "tables": [[["a"], -1.0, [1.0], [1.0]]]},
-        {**EXPORT, "tables": [[["a"], 1.0, [1.0], [True]]]},
-        {**EXPORT, "tables": [[["a"], 1.0, [1.0] * 1000, [1.0]]]},
-        {**EXPORT, "tables": [[[1], 1.0, [1.0], [1.0]]]},
-        {**EXPORT, "tables": [[["a", "b", "c"], 1.0, [1.0], [1.0]]]},
-        {**EXPORT, "tables": [[["a"], 1.0, [2.0], [1.0]], ["bad"]]},
-    ],
-)
+DAMAGED: list[dict[str, object]] = [
+    {},
+    {**EXPORT, "version": 99},
+    {**EXPORT, "edges": [0.0, 1.0]},
+    {**EXPORT, "tables": None},
+    {**EXPORT, "tables": [[]]},
+    {**EXPORT, "tables": [[["a"], 1.0, [1.0], [math.nan]]]},
+    {**EXPORT, "tables": [[["a"], -1.0, [1.0], [1.0]]]},
+    {**EXPORT, "tables": [[["a"], 1.0, [1.0], [True]]]},
+    {**EXPORT, "tables": [[["a"], 1.0, [1.0] * 1000, [1.0]]]},
+    {**EXPORT, "tables": [[[1], 1.0, [1.0], [1.0]]]},
+    {**EXPORT, "tables": [[["a", "b", "c"], 1.0, [1.0], [1.0]]]},
+    {**EXPORT, "tables": [[["a"], 1.0, [2.0], [1.0]], ["bad"]]},
+]
+
+
+@pytest.mark.parametrize("damaged", DAMAGED)
 def test_damaged_export_is_refused_whole(damaged: dict[str, object]) -> None:
     history = History(PRIOR)
     with pytest.raises(ValueError, match="history"):

@@ -1,0 +1,59 @@
+"""Opening trace files and folders."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from trace_rows import agent_rows, lines, mini_document
+
+from tao_coordinator.bench import trace_file
+from tao_coordinator.bench.trace_file import load
+from tao_coordinator.traces.records import MalformedTrace
+
+
+def test_plain_and_gzipped_files_are_the_same(tmp_path: Path) -> None:
+    plain, packed = tmp_path / "a.jsonl", tmp_path / "a.jsonl.gz"
+    plain.write_text(lines(agent_rows()))
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    assert load(plain) == load(packed)
+
+
+def test_folder_is_all_its_trace_files(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        folder = tmp_path / name
+        folder.mkdir()
+        document = {k: v for k, v in mini_document().items() if k != "instance_id"}
+        (folder / f"{name}.traj.json").write_text(json.dumps(document))
+    (tmp_path / "notes.txt").write_text("no trace")
+    found = load(tmp_path)
+    assert [session.session_id for session in found.sessions] == ["one", "two"]
+
+
+def test_folder_without_traces_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(MalformedTrace, match="no file ending in"):
+        load(tmp_path)
+
+
+def test_damaged_gzip_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl.gz"
+    path.write_bytes(gzip.compress(lines(agent_rows()).encode())[:-12])
+    with pytest.raises(MalformedTrace, match="damaged gzip"):
+        load(path)
+
+
+def test_file_that_unpacks_to_too_much_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trace_file, "BYTES_MAX", 1 << 20)
+    path = tmp_path / "bomb.jsonl.gz"
+    path.write_bytes(gzip.compress(b"\n" * (2 << 20)))
+    with pytest.raises(MalformedTrace, match="1 MiB"):
+        load(path)
+
+
+def test_bytes_that_are_no_text_are_read_around(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(lines(agent_rows()).encode() + b"\xff\xfe\n")
+    found = load(path)
+    assert (found.num_turns, found.skipped.count) == (2, 1)
