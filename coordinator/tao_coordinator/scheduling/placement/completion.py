@@ -81,8 +81,9 @@ class Completion:
         return self.tables[j][columns, levels]
 
 
-def is_safe(pairs: Pairs, prices: Int64, seat_prices: Int64, limits: Int64) -> bool:
+def is_safe(pairs: Pairs, prices: Int64, seat_prices: Int64) -> bool:
     """Whether sums of prices, tables and values stay inside int64."""
     highest = np.maximum(pairs.values, 0).astype(np.float64).max(axis=1, initial=0).sum()
-    seats = float((seat_prices.astype(np.float64) * limits).sum())
+    limits = np.array([limit or 0 for limit in pairs.limits], np.float64)
+    seats = float((seat_prices * limits).sum())
     return 2 * float(highest) + seats + float(exact_sum(prices)) < _SAFE

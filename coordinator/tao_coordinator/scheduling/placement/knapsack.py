@@ -24,7 +24,8 @@ first that no longer fits; `W_s, V_s` weight and value of the *break solution* {
 No capacity quantum: weights are exact. Densities are float64, so bounds carry a slack that covers
 their rounding (values reach 2^61, float64 has 53 bits); decisions between labels are integer.
 A list longer than `labels_max` keeps the labels with the best bounds; the best dropped one enters
-`bound`, which is never below the optimum.
+`bound`, which is never below the optimum. With a `tolerance` > 0 only improvements larger than it
+are searched for, and `bound` allows for the rest: enough while a sum of many knapsacks is coarse.
 
 Complexity: sorting, plus one numpy merge per core item (a handful on average) over the list.
 Departures from MINKNAP: vectorised lists, no division of items by stack, reduction against the
@@ -63,7 +64,13 @@ class Knapsack(NamedTuple):
         return self.value == self.bound
 
 
-def solve(weights: Int64, values: Int64, capacity: int, labels_max: int = LABELS_MAX) -> Knapsack:
+def solve(
+    weights: Int64,
+    values: Int64,
+    capacity: int,
+    labels_max: int = LABELS_MAX,
+    tolerance: int = 0,
+) -> Knapsack:
     """Maximise the sum of values under `sum(weights) <= capacity`.
 
     Args:
@@ -71,6 +78,7 @@ def solve(weights: Int64, values: Int64, capacity: int, labels_max: int = LABELS
         values: [n]; items with values <= 0 are never chosen.
         capacity: tokens; below 0 nothing fits.
         labels_max: longest list kept before labels are dropped.
+        tolerance: by how much the answer may fall short.
     """
     items = ((values > 0) & (weights <= capacity)).nonzero()[0]
     w, v = weights[items], values[items]
@@ -84,7 +92,7 @@ def solve(weights: Int64, values: Int64, capacity: int, labels_max: int = LABELS
         value = int(sums[best])
         return Knapsack(items[subset_of(best, len(items))], value, value, 20)
     order = (v / np.maximum(w, 1e-9)).argsort(kind="stable")[::-1]
-    search = _Search(w[order], v[order], capacity, labels_max)
+    search = _Search(w[order], v[order], capacity, labels_max, tolerance)
     taken, bound = search.run()
     value = int(search.v[taken].sum())
     return Knapsack(items[order[taken]], value, max(value, bound), search.work)
@@ -106,8 +114,9 @@ def subset_of(index: int, size: int) -> Int64:
 class _Search:
     """One run of steps 1-4. Items are in order of falling density and do not all fit."""
 
-    def __init__(self, w: Int64, v: Int64, capacity: int, labels_max: int) -> None:
+    def __init__(self, w: Int64, v: Int64, capacity: int, labels_max: int, tolerance: int) -> None:
         self.w, self.v, self.capacity, self.labels_max = w, v, capacity, labels_max
+        self.tolerance = tolerance
         self.density: Float64 = v / np.maximum(w, 1e-9)
         self.work = 40 + len(w) // 16
         filled = w.cumsum()
@@ -127,13 +136,19 @@ class _Search:
         """Positions taken, and a bound."""
         core = (self.loss < self._gap()).nonzero()[0]
         if not len(core):
-            return self._greedy_positions(), self.incumbent
+            return self._greedy_positions(), self._bound()
         # Outwards from the break item, sides alternating.
         core = core[np.abs(2 * core + 1 - 2 * self.s).argsort(kind="stable")]
         return self._expand(core)
 
     def _gap(self) -> float:
-        return self.relaxed - self.incumbent + self.slack
+        return self.relaxed - self.incumbent - self.tolerance + self.slack
+
+    def _bound(self) -> int:
+        if not self.tolerance:
+            return max(self.incumbent, self.dropped)
+        reached = max(self.incumbent + self.tolerance, self.dropped)
+        return min(reached, int(self.relaxed + self.slack) + 1)
 
     def _greedy(self) -> int:
         room, value = self.capacity - self.weight_s, self.value_s
@@ -170,19 +185,18 @@ class _Search:
         if num > head:
             slopes: Float64 = np.array([densities[1][head], densities[0][head]])
             reach = label_v + (self.capacity - label_w) * slopes[feasible.astype(np.int64)]
-            roots = (reach >= self.incumbent - self.slack).nonzero()[0]
+            roots = (reach >= self.incumbent + self.tolerance - self.slack).nonzero()[0]
             roots = roots[label_w[roots].argsort(kind="stable")]
             deeper = self._merge(label_w[roots], label_v[roots], changes, densities, core)
             if deeper is not None:
                 root, positions = deeper
                 changed = core[np.append(subset_of(int(roots[root]), head), positions)]
-        bound = max(self.incumbent, self.dropped)
         if changed is None:
-            return self._greedy_positions(), bound
+            return self._greedy_positions(), self._bound()
         taken = np.zeros(len(self.w), bool)
         taken[: self.s] = True
         taken[changed] ^= True
-        return taken.nonzero()[0], bound
+        return taken.nonzero()[0], self._bound()
 
     def _merge(
         self,
@@ -219,7 +233,7 @@ class _Search:
             bound[:under] *= add_next[k + 1]
             bound[under:] *= leave_next[k + 1]
             bound += v
-            keep = bound >= self.incumbent - self.slack
+            keep = bound >= self.incumbent + self.tolerance - self.slack
             keep[1:] &= v[1:] > best[:-1]
             kept = keep.nonzero()[0]
             self.work += 20 + len(index) // 32

@@ -27,8 +27,8 @@ from tao_coordinator.scheduling.placement.effort import Effort, Meter
 from tao_coordinator.scheduling.placement.incumbent import Incumbent
 from tao_coordinator.scheduling.placement.packing import PackedProblem
 from tao_coordinator.scheduling.placement.plan import Rung, check_feasible
-from tao_coordinator.scheduling.placement.prices import View
 from tao_coordinator.scheduling.placement.problem import Int64
+from tao_coordinator.scheduling.placement.views import View, down_to, packed_view
 
 _PASSES = 4
 _CORE_PASSES = 3
@@ -37,7 +37,8 @@ _FINE_LABELS_MAX = 2048
 _BEAM = 500
 _BEAM_MAX = 4000
 _REFINE_STEPS = 20
-_TOKENS, _LAST_PACKED = 3, 4
+_FEW_PAIRS = 25
+_TOKENS = 3
 
 
 def climb(packed: PackedProblem, effort: Effort, meter: Meter) -> Incumbent:
@@ -57,21 +58,46 @@ def climb(packed: PackedProblem, effort: Effort, meter: Meter) -> Incumbent:
     incumbent.limit(bound)
     if _done(incumbent, effort, meter, Rung.PRICES):
         return incumbent
-    view = price_phases.descend(packed, incumbent, meter)
-    beam = _BEAM
-    while not _done(incumbent, effort, meter, Rung.LABELS):
-        before = incumbent.bound, incumbent.value
-        _search_labels(packed, view, incumbent, beam, meter)
-        if _done(incumbent, effort, meter, Rung.NEIGHBOURHOOD):
+    views: list[View] = []
+    for coordinate in range(_TOKENS + 1):
+        if not packed.sums_max[coordinate] or _proved(incumbent, coordinate):
+            continue
+        if views and _search_all_below(packed, views, incumbent, meter):
             break
-        _search_neighbourhoods(packed, view, incumbent, meter)
-        if _done(incumbent, effort, meter, Rung.NEIGHBOURHOOD):
+        start = views[-1] if views else packed_view(packed)
+        views.append(price_phases.descend(packed, start, coordinate, incumbent, meter))
+        if not _prove(packed, views, coordinate, incumbent, effort, meter):
             break
-        view = price_phases.refine(packed, view, incumbent, meter, _REFINE_STEPS)
-        if (incumbent.bound, incumbent.value) == before and beam >= _BEAM_MAX:
-            break
-        beam = min(2 * beam, _BEAM_MAX)
     return incumbent
+
+
+def _prove(
+    packed: PackedProblem,
+    views: list[View],
+    coordinate: int,
+    incumbent: Incumbent,
+    effort: Effort,
+    meter: Meter,
+) -> bool:
+    """Label search and neighbourhoods until a coordinate is proved; whether to go on below it."""
+    beam = _BEAM
+    while not _proved(incumbent, coordinate):
+        if _done(incumbent, effort, meter, Rung.LABELS):
+            return False
+        before = incumbent.bound, incumbent.value
+        _search_labels(packed, views, coordinate, incumbent, beam, meter)
+        if _proved(incumbent, coordinate):
+            break
+        if _done(incumbent, effort, meter, Rung.NEIGHBOURHOOD):
+            return False
+        _search_neighbourhoods(packed, views, incumbent, meter)
+        views[-1] = price_phases.refine(
+            packed, views[-1], coordinate, incumbent, meter, _REFINE_STEPS
+        )
+        if (incumbent.bound, incumbent.value) == before and beam >= _BEAM_MAX:
+            return False
+        beam = min(2 * beam, _BEAM_MAX)
+    return not _done(incumbent, effort, meter, Rung.PRICES)
 
 
 def _trivial(packed: PackedProblem, incumbent: Incumbent) -> bool:
@@ -102,44 +128,64 @@ def _stage_fill(packed: PackedProblem, incumbent: Incumbent, meter: Meter) -> No
     incumbent.offer(cohen_katz_raz.improve(pairs, filled, meter, _CORE_PASSES), Rung.STAGE_FILL)
 
 
+def _proved(incumbent: Incumbent, coordinate: int) -> bool:
+    """Whether a coordinate is proved; tokens are searched together with what follows."""
+    if coordinate == _TOKENS:
+        return incumbent.closed
+    return incumbent.certificate().num_proved > coordinate
+
+
 def _search_labels(
-    packed: PackedProblem, view: View, incumbent: Incumbent, beam: int, meter: Meter
+    packed: PackedProblem,
+    views: list[View],
+    coordinate: int,
+    incumbent: Incumbent,
+    beam: int,
+    meter: Meter,
+    open_pairs_max: int | None = None,
 ) -> None:
-    """Search the first open coordinate, and the following ones as long as that proves them."""
-    num_proved = incumbent.certificate().num_proved
-    while not incumbent.closed and not meter.exhausted:
-        coordinate = min(num_proved, _LAST_PACKED)
-        unit = packed.units[coordinate] or packed.units[_TOKENS]
-        pairs = labels.in_units(view.pairs, unit) if unit > 1 else view.pairs
-        classes_proved = coordinate > 0
-        goal = labels.Goal(
-            value=incumbent.value // unit * unit - view.offset + unit - 1,
-            classes=packed.source.classes,
-            class_sum=incumbent.objective.classes if classes_proved else 0,
+    """Ask whether a plan is better in this coordinate, those above being proved.
+
+    The last coordinate asked about is tokens, together with the number of sessions.
+    """
+    whole = coordinate == _TOKENS
+    unit = 1 if whole else packed.units[coordinate]
+    value = incumbent.value // unit * unit
+    floor = value + unit - 1
+    boundings = tuple(
+        labels.Bounding(
+            view.pairs if whole else down_to(packed, view, coordinate),
+            view.prices,
+            floor - view.offset,
         )
-        answer = labels.search(pairs, view.prices, goal, beam, meter)
-        if answer.backend_of is not None:
-            filled = cohen_katz_raz.improve(packed.pairs, answer.backend_of, meter, 2)
-            incumbent.offer(filled, Rung.LABELS)
-        incumbent.limit((answer.bound + view.offset) // unit * unit + unit - 1)
-        before, num_proved = num_proved, incumbent.certificate().num_proved
-        if num_proved <= before:
-            break
+        for view in views
+    )
+    pairs = packed.pairs if whole else down_to(packed, packed_view(packed), coordinate)
+    question = labels.Question(pairs.values, value, boundings, open_pairs_max)
+    answer = labels.search(question, beam, meter)
+    if answer.backend_of is not None:
+        filled = cohen_katz_raz.improve(packed.pairs, answer.backend_of, meter, 2)
+        incumbent.offer(filled, Rung.LABELS)
+    incumbent.limit((floor + answer.excess) // unit * unit + unit - 1)
+
+
+def _search_all_below(
+    packed: PackedProblem, views: list[View], incumbent: Incumbent, meter: Meter
+) -> bool:
+    """Ask about all open coordinates at once, if few pairs are left; whether that proved them."""
+    few = _FEW_PAIRS * len(packed.pairs.budgets)
+    _search_labels(packed, views, _TOKENS, incumbent, _BEAM, meter, few)
+    return incumbent.closed
 
 
 def _search_neighbourhoods(
-    packed: PackedProblem, view: View, incumbent: Incumbent, meter: Meter
+    packed: PackedProblem, views: list[View], incumbent: Incumbent, meter: Meter
 ) -> None:
-    pairs = packed.pairs
-    better = cohen_katz_raz.improve(pairs, incumbent.backend_of, meter, 2, _FINE_LABELS_MAX)
+    better = cohen_katz_raz.improve(packed.pairs, incumbent.backend_of, meter, 2, _FINE_LABELS_MAX)
     incumbent.offer(better, Rung.NEIGHBOURHOOD)
+    failures_max = len(packed.pairs.budgets) ** 2
     better = neighbourhood.search(
-        view,
-        packed.source.classes,
-        incumbent.backend_of,
-        incumbent.bound - view.offset,
-        meter,
-        len(pairs.budgets) ** 2,
+        packed, views, incumbent.backend_of, incumbent.bound, meter, failures_max
     )
     incumbent.offer(better, Rung.NEIGHBOURHOOD)
 

@@ -35,6 +35,7 @@ def solve(
     capacity: int,
     limit: int | None,
     labels_max: int = knapsack.LABELS_MAX,
+    tolerance: int = 0,
 ) -> Knapsack:
     """Maximise the sum of values under both constraints.
 
@@ -44,9 +45,10 @@ def solve(
         capacity: tokens; below 0 nothing fits.
         limit: largest number of items; None: no limit.
         labels_max: longest list kept before labels are dropped.
+        tolerance: by how much the answer may fall short (`knapsack`).
     """
     if limit is None:
-        return knapsack.solve(weights, values, capacity, labels_max)
+        return knapsack.solve(weights, values, capacity, labels_max, tolerance)
     items = ((values > 0) & (weights <= capacity)).nonzero()[0]
     if limit <= 0 or not len(items):
         return Knapsack(items[:0], 0, 0, 4)
@@ -56,10 +58,10 @@ def solve(
         return Knapsack(items[best : best + 1], int(v[best]), int(v[best]), 8)
     if len(items) <= knapsack.ENUMERATED_MAX:
         return _enumerate(items, w, v, capacity, limit)
-    free = knapsack.solve(w, v, capacity, labels_max)
+    free = knapsack.solve(w, v, capacity, labels_max, tolerance)
     if len(free.chosen) <= limit:
         return Knapsack(items[free.chosen], free.value, free.bound, free.work)
-    search = _Search(w, v, capacity, limit, labels_max)
+    search = _Search(w, v, capacity, limit, labels_max, tolerance)
     taken, bound = search.run()
     value = int(v[taken].sum())
     bound = max(value, min(bound, free.bound))
@@ -130,9 +132,11 @@ def _prices(w: Int64, v: Int64, capacity: int, limit: int) -> tuple[float, float
 class _Search:
     """Steps 2-4 where the limit binds."""
 
-    def __init__(self, w: Int64, v: Int64, capacity: int, limit: int, labels_max: int) -> None:
+    def __init__(
+        self, w: Int64, v: Int64, capacity: int, limit: int, labels_max: int, tolerance: int
+    ) -> None:
         self.w, self.v, self.capacity, self.limit = w, v, capacity, limit
-        self.labels_max = labels_max
+        self.labels_max, self.tolerance = labels_max, tolerance
         self.lam, self.mu = _prices(w, v, capacity, limit)
         self.reduced: Float64 = v - self.lam * w - self.mu
         positive = np.maximum(self.reduced, 0.0).sum()
@@ -152,7 +156,8 @@ class _Search:
         core = (loss < self._gap()).nonzero()[0]
         core = core[loss[core].argsort(kind="stable")]
         changed = self._expand(core, loss[core].tolist())
-        bound = max(self.incumbent, self.dropped)
+        bound = max(self.incumbent + self.tolerance, self.dropped)
+        bound = min(bound, int(self.relaxed + self.slack) + 1)
         if changed is None:
             return self.greedy, bound
         taken = self.start.copy()
@@ -160,7 +165,10 @@ class _Search:
         return taken.nonzero()[0], bound
 
     def _gap(self) -> float:
-        return self.relaxed - self.incumbent + self.slack
+        return self.relaxed - self.incumbent - self.tolerance + self.slack
+
+    def _threshold(self) -> float:
+        return self.incumbent + self.tolerance - self.slack
 
     def _greedy(self) -> Int64:
         """By falling reduced value, whatever still fits."""
@@ -194,7 +202,7 @@ class _Search:
         w = int(self.w[self.start].sum()) + subset_sums(dw[:head])
         v = int(self.v[self.start].sum()) + subset_sums(dv[:head])
         self._improve(n, w, v)
-        index = (self._bounds(n, w, v) >= self.incumbent - self.slack).nonzero()[0]
+        index = (self._bounds(n, w, v) >= self._threshold()).nonzero()[0]
         n, w, v = n[index], w[index], v[index]
         history: list[tuple[int, int, Int64]] = [(-1, 0, index)]
         for k in range(head, len(core)):
@@ -217,7 +225,7 @@ class _Search:
     def _select(self, n: Int64, w: Int64, v: Int64, best: int | None) -> Int64:
         """Labels that may still win: not dominated at equal count, bound above the incumbent."""
         bound = self._bounds(n, w, v)
-        kept = (bound >= self.incumbent - self.slack).nonzero()[0]
+        kept = (bound >= self._threshold()).nonzero()[0]
         if len(kept) > self.labels_max:
             ranked = kept[np.argpartition(-bound[kept], self.labels_max)]
             worst = float(bound[ranked[self.labels_max :]].max())

@@ -6,43 +6,46 @@ value here minus its value there. The sub-problem is solved by the label search 
 
 Backends are drawn with a fixed seed: the same input gives the same plan. The search ends after
 a number of draws in a row without gain, or with the effort.
-
-Where the values carry a finite class unit (`prices`), a step must not lose class either.
 """
 
 import numpy as np
 
 from tao_coordinator.scheduling.placement import labels
 from tao_coordinator.scheduling.placement.effort import Meter
-from tao_coordinator.scheduling.placement.packing import Pairs
-from tao_coordinator.scheduling.placement.prices import View
+from tao_coordinator.scheduling.placement.packing import PackedProblem, Pairs
 from tao_coordinator.scheduling.placement.problem import Int64
+from tao_coordinator.scheduling.placement.views import View
 
 _SIZES = (3, 2, 4)
 _BEAM = 200
 
 
 def search(
-    view: View, classes: Int64, backend_of: Int64, bound: int, meter: Meter, failures_max: int
+    packed: PackedProblem,
+    views: list[View],
+    backend_of: Int64,
+    bound: int,
+    meter: Meter,
+    failures_max: int,
 ) -> Int64:
     """[n] a plan at least as good as `backend_of`.
 
     Args:
-        view: sessions, backends, values and prices.
-        classes: [n].
+        packed: sessions, backends, values.
+        views: units and prices in which bounds are good.
         backend_of: [n] where to start.
-        bound: value at which to stop, being optimal.
+        bound: packed value at which to stop, being optimal.
         meter: counts the work and ends the search.
         failures_max: draws in a row without gain after which to stop.
     """
-    pairs = view.pairs
+    pairs = packed.pairs
     draw = np.random.default_rng(0)
     num_backends = len(pairs.budgets)
     value, failures, number = pairs.value_of(backend_of), 0, 0
     while failures < failures_max and value < bound and not meter.exhausted:
         size = min(num_backends, _SIZES[number % len(_SIZES)])
         backends = np.sort(draw.choice(num_backends, size, replace=False))
-        better = _reoptimise(view, classes, backend_of, backends, meter)
+        better = _reoptimise(pairs, views, backend_of, backends, meter)
         number += 1
         if better is None:
             failures += 1
@@ -53,28 +56,37 @@ def search(
 
 
 def _reoptimise(
-    view: View, classes: Int64, backend_of: Int64, backends: Int64, meter: Meter
+    pairs: Pairs, views: list[View], backend_of: Int64, backends: Int64, meter: Meter
 ) -> Int64 | None:
-    pairs = view.pairs
+    rows = np.arange(len(backend_of))
     inside = np.isin(backend_of, backends)
     elsewhere = (backend_of >= 0) & ~inside
-    worth = np.where(elsewhere, pairs.values[np.arange(len(backend_of)), backend_of], 0)
+    worth = np.where(elsewhere, pairs.values[rows, backend_of], 0)
     values = pairs.values[:, backends] - worth[:, None]
     values[(values <= 0) | (pairs.values[:, backends] < 0)] = -1
     sessions = np.flatnonzero((values >= 0).any(axis=1))
+    values = values[sessions]
     columns: list[int] = backends.tolist()
-    limits = tuple(pairs.limits[b] for b in columns)
-    weights = pairs.weights[np.ix_(sessions, backends)]
-    part = Pairs(values[sessions], weights, pairs.budgets[backends], limits)
-    placed = inside.nonzero()[0]
-    worse = np.where(elsewhere, classes, 0)
-    goal = labels.Goal(
-        value=int(pairs.values[placed, backend_of[placed]].sum()),
-        classes=(classes - worse)[sessions],
-        class_sum=int(classes[placed].sum()),
+    part = Pairs(
+        values,
+        pairs.weights[np.ix_(sessions, backends)],
+        pairs.budgets[backends],
+        tuple(pairs.limits[b] for b in columns),
     )
-    part_prices = np.maximum(view.prices - worth, 0)[sessions]
-    answer = labels.search(part, part_prices, goal, _BEAM, meter)
+    placed = inside.nonzero()[0]
+    boundings: list[labels.Bounding] = []
+    for view in views:
+        worth = np.where(elsewhere, view.pairs.values[rows, backend_of], 0)
+        gains = view.pairs.values[np.ix_(sessions, backends)] - worth[sessions, None]
+        bounding = labels.Bounding(
+            pairs=part._replace(values=np.where(values >= 0, np.maximum(gains, 0), -1)),
+            prices=np.maximum(view.prices - worth, 0)[sessions],
+            floor=int(view.pairs.values[placed, backend_of[placed]].sum()),
+        )
+        boundings.append(bounding)
+    more_than = int(pairs.values[placed, backend_of[placed]].sum())
+    question = labels.Question(values, more_than, tuple(boundings))
+    answer = labels.search(question, _BEAM, meter)
     if answer.backend_of is None:
         return None
     better = backend_of.copy()

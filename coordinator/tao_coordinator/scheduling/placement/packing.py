@@ -39,6 +39,10 @@ BITS_MAX = 61
 """Leaves room for prices and optimistic tables above the largest packed sum."""
 
 
+Units = tuple[int, int, int, int, int]
+"""Value of 1 in each coordinate."""
+
+
 class Pairs(NamedTuple):
     """What the solvers need of a problem: one integer value per pair, and the constraints."""
 
@@ -61,10 +65,11 @@ class PackedProblem:
     source: PlacementProblem
     pairs: Pairs
     counts_max: Int64  # [m] q_b
-    units: tuple[int, int, int, int, int]
+    units: Units
     """Packed value of 1 in each coordinate; 0 for a dropped last one."""
     sums_max: Objective
     """UB_c."""
+    tokens: Int64  # [n] as packed
     tokens_shift: int
 
     @property
@@ -76,15 +81,28 @@ class PackedProblem:
         """Exact sums of a placement."""
         return objective_of(self.source, backend_of)
 
-    def bound_vector(self, packed_bound: int) -> Objective:
-        """Read a packed upper bound from the top."""
-        left = min(packed_bound, self.value_max)
+    def digits(self, packed_value: int) -> list[int]:
+        """The five sums of a packed value, tokens as packed."""
+        left = min(packed_value, self.value_max)
         digits: list[int] = []
         for unit in self.units:
             digit, left = divmod(left, unit) if unit else (digits[2], left)
             digits.append(digit)
+        return digits
+
+    def bound_vector(self, packed_bound: int) -> Objective:
+        """Read a packed upper bound from the top."""
+        digits = self.digits(packed_bound)
         digits[3] <<= self.tokens_shift
         return Objective(*digits)
+
+    def values_with(self, units: Units) -> Int64:
+        """[n, m] values with other units per coordinate; -1 stays -1."""
+        problem = self.source
+        own = problem.classes * units[0] + problem.ready * units[2]
+        own += self.tokens * units[3] + units[4]
+        values = own[:, None] + problem.credits * units[1]
+        return np.where(self.pairs.values >= 0, values, -1)
 
 
 def pack(problem: PlacementProblem) -> PackedProblem:
@@ -122,6 +140,7 @@ def pack(problem: PlacementProblem) -> PackedProblem:
         counts_max=counts_max,
         units=units,
         sums_max=sums_max,
+        tokens=tokens,
         tokens_shift=shift,
     )
 
@@ -181,9 +200,7 @@ def _sums_max(
     )
 
 
-def _units(
-    problem: PlacementProblem, allowed: Bool, sums_max: Objective
-) -> tuple[tuple[int, int, int, int, int], int]:
+def _units(problem: PlacementProblem, allowed: Bool, sums_max: Objective) -> tuple[Units, int]:
     """Packed value of 1 in each coordinate, and one more than the largest packable sum."""
     usable = allowed.any(axis=1)
     drop_count = bool((problem.ready[usable] == 1).all())

@@ -1,24 +1,22 @@
 """Which prices to look for when, and where to start.
 
-One price scale cannot serve coordinates 2^20 apart, so prices are found in phases: class; class and
-credit; down to ready; down to tokens, each from the last one's best prices (`prices`).
+One price scale cannot serve coordinates 2^20 apart, so prices are found coordinate by coordinate:
+class; class and credit; down to ready; down to tokens. A phase sees no coordinate below its own
+(they sum to less than one unit in any feasible plan) and ends when its own is proved.
 
-The first two see only their coordinates: P rounded down to the coordinate's unit, since the
-coordinates below sum to less than one unit in any feasible plan, and prices in whole units, since
-fractions of a unit would be noise many times larger than everything the lower phases decide. A
-phase ends when its coordinate is proved; while credit is open, lower phases try two steps only.
+*Start*: the best of four. With w_i the session's weight, `low_i` the part of its value from this
+coordinate on, and Q_ib = P_ib - u_i at the last phase's prices:
 
-*Start.* With Q_ib = P_ib - u_i at the last phase's prices, `low_i` the part of session i's value
-that this phase adds, and w_i its weight, the best of three:
-
-    u                                   nothing is scarce
+    u                                   as they are
     u + min(low, second largest Q_i.)   room is ample: a session is worth its second-best place
     ... and at most low - lam w_i       room is scarce: it is worth what remains after its room
+    min(second largest P'_i., max_b P'_ib - lam w_i)     the same in finite units M_a (`views`)
 
-where `lam` is the density at which sessions that upper coordinates leave out (in the best plan so
-far) would fill the rest of all budgets together. With overdue sessions, whose places are forced,
-the third may lower prices too; the finite class unit starts at the dearest room that a placed one
-takes. For overdue sessions the start shrinks the first gap from 100 % to 10 %.
+`lam` is the density at which sessions that upper coordinates leave out (in the best plan so far)
+would fill the rest of all budgets together. The second and third round the last prices down to
+whole units of the coordinate above: a fraction would outweigh this phase. The units M_a start
+where the dearest room that a placed session takes is worth its v_a. With overdue sessions this
+shrinks the first credit gap from 100 % to 10 %.
 """
 
 import numpy as np
@@ -26,96 +24,111 @@ import numpy as np
 from tao_coordinator.scheduling.placement.effort import Meter
 from tao_coordinator.scheduling.placement.incumbent import Incumbent
 from tao_coordinator.scheduling.placement.packing import PackedProblem
-from tao_coordinator.scheduling.placement.prices import Descent, View, with_class_unit
-from tao_coordinator.scheduling.placement.problem import Int64
+from tao_coordinator.scheduling.placement.prices import Descent
+from tao_coordinator.scheduling.placement.problem import Float64, Int64
+from tao_coordinator.scheduling.placement.views import View, with_units
 
-_STEPS = (12, 40, 20, 20)
+_STEPS = (20, 40, 20, 20)
 """Per coordinate."""
-_STEPS_BELOW_OPEN_CREDIT = 2
-_CLASS, _CREDIT, _TOKENS = 0, 1, 3
-_LARGE = 2.0**62
+_CREDIT = 1
+_LARGE = 2.0**61
 
 
-def descend(packed: PackedProblem, incumbent: Incumbent, meter: Meter) -> View:
-    """Prices near the minimum of L; lowers the bound and offers plans on the way."""
-    none = np.zeros(packed.source.num_sessions, np.int64)
-    view = View(packed.pairs, none, packed.units[_CLASS], 0)
-    for coordinate in range(4):
-        if not packed.sums_max[coordinate]:
-            continue
-        num_steps = _STEPS[coordinate]
-        if coordinate > _CREDIT and not incumbent.proved(packed.units[_CREDIT]):
-            num_steps = _STEPS_BELOW_OPEN_CREDIT
-        descent = _descent(packed, incumbent, meter, coordinate)
-        view = descent.run(_start(descent, view, coordinate), num_steps)
-        if incumbent.closed or meter.exhausted:
+def descend(
+    packed: PackedProblem, view: View, coordinate: int, incumbent: Incumbent, meter: Meter
+) -> View:
+    """Prices near the minimum of L in one coordinate, those above being proved."""
+    plain = Descent(packed, incumbent, meter, coordinate, {})
+    best, lowest = view, 0
+    for number, candidate in enumerate(_starts(packed, view, coordinate, incumbent)):
+        bound = plain.evaluate(candidate)
+        if number == 0 or bound < lowest:
+            best, lowest = candidate, bound
+        if plain.finished():
             break
-    return view
+    return refine(packed, best, coordinate, incumbent, meter, _STEPS[coordinate])
 
 
 def refine(
-    packed: PackedProblem, view: View, incumbent: Incumbent, meter: Meter, num_steps: int
+    packed: PackedProblem,
+    view: View,
+    coordinate: int,
+    incumbent: Incumbent,
+    meter: Meter,
+    num_steps: int,
 ) -> View:
-    """Better prices in the first open coordinate."""
-    coordinate = min(incumbent.certificate().num_proved, _TOKENS)
-    return _descent(packed, incumbent, meter, coordinate).run(view, num_steps)
+    """Better prices in the same coordinate."""
+    finite = {
+        c: size
+        for c, size in _waiting(packed, incumbent, coordinate).items()
+        if view.units[c] != packed.units[c]
+    }
+    return Descent(packed, incumbent, meter, coordinate, finite).run(view, num_steps)
 
 
-def _descent(packed: PackedProblem, incumbent: Incumbent, meter: Meter, coordinate: int) -> Descent:
-    unit = packed.units[coordinate]
-    classes_wait = _classes_wait(packed, incumbent)
-    return Descent(
-        packed=packed,
-        incumbent=incumbent,
-        meter=meter,
-        unit=unit,
-        excess_max=unit * packed.sums_max[coordinate],
-        whole_units=coordinate <= _CREDIT,
-        until_proved=coordinate != _TOKENS,
-        finite_class_unit=coordinate == _CREDIT and classes_wait,
-    )
+def _waiting(packed: PackedProblem, incumbent: Incumbent, coordinate: int) -> dict[int, float]:
+    """Coordinates above in which something has to wait, and their mean value where placed."""
+    problem, pairs = packed.source, packed.pairs
+    usable = pairs.values.max(axis=1) >= 0
+    best_credits = np.where(pairs.values >= 0, problem.credits, 0).max(axis=1)
+    columns = (problem.classes, best_credits, problem.ready)
+    placed = incumbent.backend_of >= 0
+    reached = packed.digits(incumbent.value)
+    sizes: dict[int, float] = {}
+    for c, column in enumerate(columns[:coordinate]):
+        if int(column[usable].sum()) > reached[c] > 0:
+            sizes[c] = reached[c] / max(1, int((column[placed] > 0).sum()))
+    return sizes
 
 
-def _start(descent: Descent, view: View, coordinate: int) -> View:
-    """The best of the three starts."""
-    packed, incumbent = descent.packed, descent.incumbent
+def _starts(packed: PackedProblem, view: View, coordinate: int, incumbent: Incumbent) -> list[View]:
     upper_unit = packed.units[coordinate - 1] if coordinate else packed.value_max + 1
     weights = _lightest(packed)
-    density = _density(packed, incumbent, weights, upper_unit)
-    if coordinate == _CREDIT and _classes_proved(packed, incumbent):
-        view = _class_priced(packed, incumbent, view, weights, density)
-    allowed = view.pairs.values >= 0
-    low = np.where(allowed, packed.pairs.values % upper_unit, 0).max(axis=1)
-    second = np.zeros_like(low)
-    if view.pairs.values.shape[1] > 1:
-        ranked = np.where(allowed, view.pairs.values - view.prices[:, None], 0)
-        second = np.clip(np.partition(ranked, -2, axis=1)[:, -2], 0, low)
-    after_room = low - np.minimum(density * weights, _LARGE).astype(np.int64)
-    candidates = [
-        view.prices,
-        view.prices + second,
-        np.maximum(view.prices + np.minimum(second, after_room), 0),
-    ]
-    if descent.whole_units:
-        candidates = [prices // descent.unit * descent.unit for prices in candidates]
-    views = [view._replace(prices=prices) for prices in candidates]
-    bounds = [descent.evaluate(one) for one in views]
-    return views[bounds.index(min(bounds))]
+    lam = _density(packed, incumbent, weights, upper_unit)
+    room = np.minimum(lam * weights, _LARGE).astype(np.int64)
+    values = packed.pairs.values
+    low = np.where(values >= 0, values % upper_unit, 0).max(axis=1)
+    whole = view.prices // upper_unit * upper_unit
+    second = np.clip(_second(view.pairs.values - whole[:, None]), 0, low)
+    scarce = np.maximum(whole + np.minimum(second, low - room), 0)
+    starts = [view, view._replace(prices=whole + second), view._replace(prices=scarce)]
+    waiting = _waiting(packed, incumbent, coordinate)
+    if coordinate:
+        units = list(packed.units)
+        placed = (incumbent.backend_of >= 0).nonzero()[0]
+        cost = np.maximum(room - low, 0)[placed]
+        for c in waiting:
+            worth = _column(packed, c, placed, incumbent.backend_of[placed])
+            units[c] = min(packed.units[c], _unit(cost, worth))
+        own = (units[0], units[1], units[2], units[3], units[4])
+        finite = with_units(packed, view, own, packed.digits(incumbent.value))
+        highest = np.maximum(finite.pairs.values.max(axis=1), 0)
+        prices = np.minimum(_second(finite.pairs.values), highest - room)
+        starts.append(finite._replace(prices=np.maximum(prices, 0)))
+    return starts
 
 
-def usable_classes(packed: PackedProblem) -> Int64:
-    """[n] classes of the sessions that fit somewhere, 0 for the others."""
-    return np.where(packed.pairs.values.max(axis=1) >= 0, packed.source.classes, 0)
+def _column(packed: PackedProblem, coordinate: int, sessions: Int64, backends: Int64) -> Int64:
+    problem = packed.source
+    if coordinate == _CREDIT:
+        return problem.credits[sessions, backends]
+    return (problem.classes if coordinate == 0 else problem.ready)[sessions]
 
 
-def _classes_proved(packed: PackedProblem, incumbent: Incumbent) -> bool:
-    return packed.sums_max.classes > 0 and incumbent.proved(packed.units[_CLASS])
+def _unit(cost: Int64, worth: Int64) -> int:
+    """Value of 1 at which (nearly) all these sessions are worth their room."""
+    some = worth > 0
+    if not some.any():
+        return 1
+    needed: Float64 = cost[some] / worth[some]
+    return int(np.quantile(needed, 0.9)) + 1
 
 
-def _classes_wait(packed: PackedProblem, incumbent: Incumbent) -> bool:
-    """Whether the class sum is proved and yet some overdue session has to wait."""
-    reached = incumbent.value // packed.units[_CLASS]
-    return _classes_proved(packed, incumbent) and int(usable_classes(packed).sum()) > reached
+def _second(values: Int64) -> Int64:
+    """[n] second largest value of each row, at least 0."""
+    if values.shape[1] < 2:
+        return np.zeros(len(values), np.int64)
+    return np.maximum(np.partition(values, -2, axis=1)[:, -2], 0)
 
 
 def _lightest(packed: PackedProblem) -> Int64:
@@ -137,20 +150,3 @@ def _density(packed: PackedProblem, incumbent: Incumbent, weights: Int64, upper_
     filled = weights[pool[order]].cumsum()
     place = int(filled.searchsorted(room, side="right"))
     return float(density[order[place]]) if place < len(order) else 0.0
-
-
-def _class_priced(
-    packed: PackedProblem, incumbent: Incumbent, view: View, weights: Int64, density: float
-) -> View:
-    """A finite class unit, and every overdue session at its class."""
-    classes = usable_classes(packed)
-    class_unit = packed.units[_CLASS]
-    if _classes_wait(packed, incumbent):
-        placed = (incumbent.backend_of >= 0) & (classes > 0)
-        room = density * weights[placed] / classes[placed]
-        dearest = min(_LARGE, float(room.max(initial=0.0)))
-        credit_unit = packed.units[_CREDIT]
-        # Whole credit units, as all upper values: rounding must not cut it.
-        class_unit = min(class_unit, (int(dearest) // credit_unit + 1) * credit_unit)
-    view = with_class_unit(packed, view, class_unit, incumbent)
-    return view._replace(prices=classes * class_unit)

@@ -8,8 +8,11 @@ Every feasible plan x satisfies  sum P x = sum_i u_i (sum_b x_ib) + sum_b sum_i 
 <= L(u), since prices are not negative and sum_b x_ib <= 1. The argument adds and compares only, so
 it holds for lexicographic vectors, not just stage by stage. Knapsacks use exact weights
 (`knapsack`, whose own bound enters where a list had to be shortened): L has no capacity quantum.
+While the gap G between bound and plan is wide, knapsacks need not be exact: each may fall short by
+G / (20 m), which its bound allows for.
 
-*Minimising L.* g_i = 1 - (backends that chose i) is a subgradient. Steps follow the deflected
+*Minimising L.* g_i = 1 - (backends that chose i) is a subgradient; units of `views` are variables
+like prices, scaled so that their subgradients are of the same size. Steps follow the deflected
 direction of Camerini, Fratta and Maffioli (1975),
 
     d_t = g_t + max(0, -1.5 g_t . d_{t-1} / |d_{t-1}|^2) d_{t-1},       length theta (L - z) / |d|^2
@@ -17,16 +20,6 @@ direction of Camerini, Fratta and Maffioli (1975),
 with z the best plan so far (Polyak 1969); theta is halved, and the best prices are taken up again,
 after four steps without gain. Prices stay within [0, max_b P_ib]. (Undeflected, twice the steps
 leave a gap several times as wide.)
-
-*Finite class unit.* In P one unit of class outweighs all credit, and so does every rounding of a
-price by one unit of class: with overdue sessions competing, the credit bound would be useless. Once
-the class sum A is proved to be the optimum, any unit M >= 0 will do in its place: with
-P'_ib = M class_i + (P_ib without class), every plan that reaches A satisfies
-
-    (its value without class) <= L'(u) - M A.
-
-M is minimised along with u; its subgradient is (classes chosen) - A. A `View` carries P', u and the
-offset between values in P' and in P.
 
 *Plans.* In L's solution a session may be chosen twice. It stays where it is worth most, and two
 improving passes (`cohen_katz_raz`) fill the room; at steps 0, 1, 2, 4, 8, ...
@@ -36,7 +29,6 @@ coordinates are minimised when, and from where: `price_phases`.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -46,12 +38,15 @@ from tao_coordinator.scheduling.placement.incumbent import Incumbent
 from tao_coordinator.scheduling.placement.packing import PackedProblem, Pairs, exact_sum
 from tao_coordinator.scheduling.placement.plan import Rung
 from tao_coordinator.scheduling.placement.problem import Bool, Float64, Int64
+from tao_coordinator.scheduling.placement.views import View, down_to, with_units
 
 _LABELS_MAX = 512
 _REPAIR_LABELS_MAX = 256
 _REPAIR_PASSES = 2
 _PATIENCE = 4
 _DEFLECTION = 1.5
+_INEXACTNESS = 20
+"""All knapsacks together may be off by one part in so many of the gap."""
 
 
 class Relaxation:
@@ -61,38 +56,35 @@ class Relaxation:
         self.pairs, self._meter = pairs, meter
         num_backends = len(pairs.budgets)
         self._gains: list[Int64 | None] = [None] * num_backends
+        self._tolerances = [0] * num_backends
         self._chosen: list[Int64] = [np.zeros(0, np.int64)] * num_backends
         self.bounds = [0] * num_backends
         """K_b of the last evaluation, or what bounds it."""
         self.taken: Bool = np.zeros(pairs.values.shape, bool)
         """[n, m] which pairs the last evaluation chose."""
 
-    def evaluate(self, prices: Int64) -> int:
-        """L(prices)."""
+    def evaluate(self, prices: Int64, tolerance: int = 0) -> int:
+        """L(prices), each knapsack up to `tolerance` too high."""
         pairs = self.pairs
         for b in range(len(pairs.budgets)):
             gain = np.maximum(pairs.values[:, b] - prices, 0)
             last = self._gains[b]
-            if last is not None and np.array_equal(gain, last):
+            if last is not None and self._tolerances[b] <= tolerance and np.array_equal(gain, last):
                 continue
             answer = limited_knapsack.solve(
-                pairs.weights[:, b], gain, int(pairs.budgets[b]), pairs.limits[b], _LABELS_MAX
+                pairs.weights[:, b],
+                gain,
+                int(pairs.budgets[b]),
+                pairs.limits[b],
+                _LABELS_MAX,
+                tolerance,
             )
             self._meter.spend(answer.work)
             self.taken[self._chosen[b], b] = False
             self.taken[answer.chosen, b] = True
             self._gains[b], self._chosen[b], self.bounds[b] = gain, answer.chosen, answer.bound
+            self._tolerances[b] = 0 if answer.exact else tolerance
         return exact_sum(prices) + sum(self.bounds)
-
-
-class View(NamedTuple):
-    """A problem with a class unit of its own, and prices for it."""
-
-    pairs: Pairs
-    prices: Int64  # [n]
-    class_unit: int
-    offset: int
-    """Packed value minus value in this view, for every plan that reaches the proved class sum."""
 
 
 class Steps:
@@ -134,9 +126,8 @@ class Steps:
             last = np.where(at_zero & (self._direction > 0), 0.0, self._direction)
             norm = float(last @ last)
             if norm > 0:
-                direction = (
-                    direction + max(0.0, -_DEFLECTION * float(direction @ last) / norm) * last
-                )
+                share = max(0.0, -_DEFLECTION * float(direction @ last) / norm)
+                direction = direction + share * last
         self._direction = direction
         norm = float(direction @ direction)
         return direction * (self._theta * excess / norm) if norm > 0 else direction
@@ -149,39 +140,32 @@ class Descent:
     packed: PackedProblem
     incumbent: Incumbent
     meter: Meter
-    unit: int
-    """Packed value of 1 in the coordinate."""
-    excess_max: int
-    """A bound further than this from the best plan says nothing about step lengths."""
-    whole_units: bool
-    """Look at values and prices in whole units only."""
-    until_proved: bool
-    """Stop once the coordinate is proved, though lower ones are open."""
-    finite_class_unit: bool
-    """Minimise over the class unit as well."""
+    coordinate: int
+    finite: dict[int, float]
+    """Coordinates whose units are variables, and the size of a typical value."""
+
+    @property
+    def whole_units(self) -> bool:
+        """Whether fractions of the coordinate's unit would only be noise for what follows."""
+        return self.coordinate == 1 and int(self.packed.source.credits.max(initial=0)) >= 64
 
     def run(self, view: View, num_steps: int) -> View:
-        """The view with the best prices (and class unit) found."""
+        """The view with the best prices and units found."""
         best, steps = view, Steps()
-        relaxation = Relaxation(self._seen(view).pairs, self.meter)
-        classes = self.packed.source.classes
-        reached = self.incumbent.value // self.packed.units[0]
+        relaxation = Relaxation(self.seen(view), self.meter)
         for step in range(num_steps):
-            seen = self._seen(view)
-            relaxation.pairs = seen.pairs
-            bound = relaxation.evaluate(view.prices) + view.offset
-            counts = relaxation.taken.sum(axis=1)
-            gradient = np.append(1.0 - counts, float(counts @ classes - reached))
+            relaxation.pairs = self.seen(view)
+            bound = self._evaluate(relaxation, view)
+            gradient = self._gradient(relaxation.taken)
             if steps.record(bound, gradient):
                 best = view
             else:
                 again = steps.restart()
                 if again is not None:
                     view, gradient, bound = best, again, steps.bound
-            self.incumbent.limit(steps.bound + (self.unit - 1 if self.whole_units else 0))
             if step < 3 or step % 4 == 0:
                 self._offer(relaxation.taken)
-            if self._finished():
+            if self.finished():
                 break
             moved = self._move(view, gradient, bound, steps)
             if moved is None:
@@ -189,44 +173,64 @@ class Descent:
             view = moved
         return best
 
-    def excess(self, bound: int) -> int:
-        """How far a bound is from the best plan, for the length of a step."""
-        goal = self.incumbent.value
-        if self.whole_units:
-            goal = goal // self.unit * self.unit
-        return min(max(bound - goal, 0), self.excess_max)
-
     def evaluate(self, view: View) -> int:
-        """L of a view, as a bound on packed values up to this coordinate."""
-        return Relaxation(self._seen(view).pairs, self.meter).evaluate(view.prices) + view.offset
+        """L of a view, as a bound on packed values; also limits the incumbent."""
+        return self._evaluate(Relaxation(self.seen(view), self.meter), view)
 
-    def _seen(self, view: View) -> View:
-        """The view as far as this descent looks."""
-        if not self.whole_units:
-            return view
-        values = view.pairs.values
-        rounded = np.where(values >= 0, values // self.unit * self.unit, -1)
-        return view._replace(pairs=view.pairs._replace(values=rounded))
-
-    def _finished(self) -> bool:
-        proved = self.until_proved and self.incumbent.proved(self.unit)
+    def finished(self) -> bool:
+        """Whether the coordinate is proved, everything is, or the effort is spent."""
+        proved = self.coordinate < 3 and self.incumbent.proved(self.packed.units[self.coordinate])
         return proved or self.incumbent.closed or self.meter.exhausted
 
+    def seen(self, view: View) -> Pairs:
+        """The view as far as this coordinate; tokens are seen with what follows."""
+        return view.pairs if self.coordinate == 3 else down_to(self.packed, view, self.coordinate)
+
+    def _evaluate(self, relaxation: Relaxation, view: View) -> int:
+        incumbent, num_backends = self.incumbent, len(view.pairs.budgets)
+        below = 0 if self.coordinate == 3 else self.packed.units[self.coordinate] - 1
+        tolerance = max(0, incumbent.bound - incumbent.value) // (_INEXACTNESS * num_backends)
+        bound = relaxation.evaluate(view.prices, tolerance) + view.offset + below
+        if bound - tolerance * num_backends <= incumbent.value + below:
+            bound = relaxation.evaluate(view.prices) + view.offset + below
+        incumbent.limit(bound)
+        return bound
+
+    def _gradient(self, taken: Bool) -> Float64:
+        problem, reached = self.packed.source, self.packed.digits(self.incumbent.value)
+        counts = taken.sum(axis=1)
+        sums = {
+            0: lambda: int(counts @ problem.classes),
+            1: lambda: int(problem.credits[taken].sum()),
+            2: lambda: int(counts @ problem.ready),
+        }
+        extra = [(sums[c]() - reached[c]) / size for c, size in self.finite.items()]
+        return np.append(1.0 - counts, extra)
+
     def _move(self, view: View, gradient: Float64, bound: int, steps: Steps) -> View | None:
-        if not self.finite_class_unit:
-            gradient[-1] = 0.0
-        at_zero = np.append(view.prices <= 0, view.class_unit <= 0)
-        change = steps.change(gradient, at_zero, float(self.excess(bound)))
-        if self.whole_units:
-            change = np.rint(change / self.unit) * self.unit
-        if not change.any():
+        packed, value = self.packed, self.incumbent.value
+        unit = packed.units[self.coordinate]
+        if self.coordinate < 3:
+            value, bound = value // unit * unit, bound // unit * unit
+        # A bound further off than the largest sum says nothing about step lengths.
+        excess = min(max(bound - value, 0), unit * packed.sums_max[self.coordinate])
+        units = list(view.units)
+        at_zero = np.append(view.prices, [units[c] for c in self.finite]) <= 0
+        change = steps.change(gradient, at_zero, float(excess))
+        if not (np.abs(change) >= 1).any():
             return None
-        if self.finite_class_unit:
-            infinite = self.packed.units[0]
-            class_unit = min(infinite, max(0, view.class_unit - int(change[-1])))
-            view = with_class_unit(self.packed, view, class_unit, self.incumbent)
+        if self.whole_units:
+            change[: len(view.prices)] = np.rint(change[: len(view.prices)] / unit) * unit
+        for place, (c, size) in enumerate(self.finite.items()):
+            step = int(change[len(view.prices) + place] / size)
+            units[c] = min(packed.units[c], max(0, units[c] - step))
+        if self.finite:
+            reached = packed.digits(self.incumbent.value)
+            own = (units[0], units[1], units[2], units[3], units[4])
+            view = with_units(packed, view, own, reached)
         highest = np.maximum(view.pairs.values.max(axis=1), 0)
-        return view._replace(prices=np.clip(view.prices - change[:-1].astype(np.int64), 0, highest))
+        step = change[: len(view.prices)].astype(np.int64)
+        return view._replace(prices=np.clip(view.prices - step, 0, highest))
 
     def _offer(self, taken: Bool) -> None:
         """Repair the relaxation's choice into a plan."""
@@ -235,17 +239,6 @@ class Descent:
             pairs, repair(pairs.values, taken), self.meter, _REPAIR_PASSES, _REPAIR_LABELS_MAX
         )
         self.incumbent.offer(plan, Rung.PRICES)
-
-
-def with_class_unit(
-    packed: PackedProblem, view: View, class_unit: int, incumbent: Incumbent
-) -> View:
-    """The view with another class unit; prices stay as they are."""
-    infinite = packed.units[0]
-    own = packed.pairs.values % infinite + (packed.source.classes * class_unit)[:, None]
-    values = np.where(packed.pairs.values >= 0, own, -1)
-    offset = incumbent.value // infinite * (infinite - class_unit)
-    return View(packed.pairs._replace(values=values), view.prices, class_unit, offset)
 
 
 def repair(values: Int64, taken: Bool) -> Int64:
