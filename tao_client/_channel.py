@@ -7,6 +7,7 @@ than the rest of the SDK. Never on a background thread: openai 2 looks at `sys.m
 find it half imported, and a fork meanwhile would leave the child with import locks for ever.
 """
 
+import codecs
 import time
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
 from typing import TYPE_CHECKING, cast
@@ -69,6 +70,8 @@ class SyncChannel:
     def __init__(self, config: Config) -> None:
         import httpx2
 
+        # The last thing that a first connection imports: see the module for why it is done here.
+        codecs.lookup("idna")
         self._config = config
         self._client = httpx2.Client(limits=_limits(), verify=_verification(config))
         # Beneath the client, which would log a line for each request; it has chosen the proxy.

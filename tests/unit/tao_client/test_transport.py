@@ -8,7 +8,6 @@ import httpx2
 from tao_client._model_call import Passage, read_model_call
 from tao_client._transport import async_stream_type, sync_stream_type
 
-
 LIBRARY = sys.modules["httpx2"]
 
 
