@@ -144,8 +144,7 @@ class Coverage:
 
     def __init__(self) -> None:
         """Start at the nominal levels."""
-        # Levels may leave [0, 1]: outside, the interval is open on that side and cannot miss,
-        # which is what brings them back.
+        # Below 0 the interval is open on that side and cannot miss, which brings it back.
         self._low_miss = MISS
         self._high_miss = MISS
         self.levels: tuple[float, float] = MISS, 1.0 - MISS
@@ -154,14 +153,18 @@ class Coverage:
         self._above = 0.0
         self._total = 0.0
 
-    def add(self, duration_s: float, interval_s: tuple[float, float]) -> None:
-        """Count one duration against the interval that was stated for it."""
-        is_below = duration_s < interval_s[0]
-        is_above = duration_s > interval_s[1]
-        self._low_miss += GAIN * (MISS - is_below)
-        self._high_miss += GAIN * (MISS - is_above)
-        low = min(0.5, max(0.0, self._low_miss))
-        self.levels = low, 1.0 - min(0.5, max(0.0, self._high_miss))
+    def add(self, level: float) -> None:
+        """Count one duration against the interval that was in use.
+
+        Args:
+            level: the quantile level at which the duration turned out to lie.
+        """
+        is_below = level < self.levels[0]
+        is_above = level > self.levels[1]
+        # A half is as narrow as an interval gets; going on would only delay the way back.
+        self._low_miss = min(0.5, self._low_miss + GAIN * (MISS - is_below))
+        self._high_miss = min(0.5, self._high_miss + GAIN * (MISS - is_above))
+        self.levels = max(0.0, self._low_miss), 1.0 - max(0.0, self._high_miss)
         self._below += is_below
         self._above += is_above
         self._total += 1.0

@@ -7,7 +7,7 @@ the ratio of actual to stated time is learned like a duration, per tool, so that
 always promises 10 s and takes 100 is believed for what it is.
 
 Running calls of all sessions count as censored observations: at 1 s and whenever its age has
-doubled, a call's key learns that it survived, so that a hang is noticed while it lasts. At the same
+tripled, a call's key learns that it survived, so that a hang is noticed while it lasts. At the same
 moments, and at its start, the predictor writes down its own forecast for the next `horizon_s` and
 checks it later: that is the reliability it reports.
 
@@ -30,7 +30,7 @@ from tao_coordinator.prediction.calibration import (
     Reliability,
     ReliabilityReport,
 )
-from tao_coordinator.prediction.history import PRIOR_WEIGHT, History, LifeTable, blended
+from tao_coordinator.prediction.history import PRIOR_WEIGHT, History, LifeTable
 from tao_coordinator.prediction.remaining import (
     READY,
     Aged,
@@ -65,8 +65,8 @@ TOLD_OFFSET_S: Final = 0.25
 """Resolution of stated times: added to both sides of the ratio of actual to stated."""
 
 _FIRST_WATCHED: Final = DURATIONS.index(1.0) + 1
-_WATCHED_EVERY: Final = 3
-"""Edges between two looks at a running call: its age doubles."""
+_WATCHED_EVERY: Final = 5
+"""Edges between two looks at a running call: its age triples."""
 _LEVELS: Final = ("all", "tool", "key")
 
 _EARLY: Final = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85)
@@ -86,6 +86,7 @@ _TOLD_PRIOR: Final = Curve(
     np.array([1.0 - _told_survival(b) / _told_survival(a) for a, b in pairwise(RATIOS.edges)]),
 )
 _PRIOR: Final = scale_free(DURATIONS, PRIOR_EXPONENT)
+_PRIOR_COUNTS: Final = np.full(DURATIONS.num_closed, PRIOR_WEIGHT)
 
 
 class HazardPredictor:
@@ -234,7 +235,7 @@ class HazardPredictor:
             return
         answer = self._forecast(track, call, call.started_s)
         if call.told is None:
-            call.interval_s = answer.interval_s
+            call.stated = answer.law
         self._watch(track, call)
 
     def call_over(self, track: SessionTrack, call: Call, duration_s: float, ended: bool) -> None:
@@ -325,9 +326,10 @@ class HazardPredictor:
         for due_s, probability, source in call.forecasts:
             self._reliability[source].add(probability, duration_s <= due_s)
         call.forecasts.clear()
-        if call.interval_s is not None:
-            # A killed call reached its limit, and the interval cannot reach further.
-            self._coverage.add(min(duration_s, KILLED_RATIO * call.timeout_s), call.interval_s)
+        if call.stated is not None:
+            # A killed call reached its limit, and no quantile lies beyond.
+            reached_s = min(duration_s, KILLED_RATIO * call.timeout_s)
+            self._coverage.add(call.stated.p_by(reached_s))
 
 
 def with_recent(base: Curve, recent: tuple[int, ...]) -> Curve:
@@ -337,16 +339,16 @@ def with_recent(base: Curve, recent: tuple[int, ...]) -> Curve:
         base: the key's curve, as the prior.
         recent: buckets of durations; inverted (`~i`): cut short there.
     """
-    size = base.grid.num_closed
-    ended, reached = np.zeros(size), np.zeros(size)
+    ended, reached = PRIOR_WEIGHT * base.ends, _PRIOR_COUNTS.copy()
     for index in recent:
         if index < 0:
             reached[:~index] += 1.0
             continue
         reached[: index + 1] += 1.0
-        if index < size:
+        if index < len(ended):
             ended[index] += 1.0
-    return Curve(base.grid, blended(ended, reached, base.ends))
+    ended /= reached
+    return Curve(base.grid, ended)
 
 
 def _level_name(levels: tuple[LifeTable, ...]) -> str:

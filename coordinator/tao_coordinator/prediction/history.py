@@ -113,7 +113,10 @@ class LifeTable:
             return curve
         self._parent = parent
         self._fresh_until = self._changes + int(_STALE * self.uses)
-        self._curve = curve = Curve(parent.grid, blended(self.ended, self.reached, parent.ends))
+        ends = PRIOR_WEIGHT * parent.ends
+        ends += self.ended
+        ends /= self.reached + PRIOR_WEIGHT
+        self._curve = curve = Curve(parent.grid, ends)
         return curve
 
     def settled_curve(self) -> Curve | None:
@@ -253,8 +256,3 @@ def _counts(values: object, size: int) -> list[float]:
 
 def _trimmed(counts: Floats) -> list[float]:
     return np.trim_zeros(counts, "b").tolist()
-
-
-def blended(ended: Floats, reached: Floats, prior_ends: Floats) -> Floats:
-    """End probabilities per bucket: own counts plus `PRIOR_WEIGHT` calls of the prior's."""
-    return (ended + PRIOR_WEIGHT * prior_ends) / (reached + PRIOR_WEIGHT)

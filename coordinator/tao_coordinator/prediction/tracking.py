@@ -29,7 +29,7 @@ from tao_coordinator.core.events import (
     TurnRequested,
 )
 from tao_coordinator.prediction.history import LifeTable, Path
-from tao_coordinator.prediction.remaining import Source
+from tao_coordinator.prediction.remaining import Law, Source
 from tao_coordinator.prediction.survival import Curve
 
 SESSIONS_MAX: Final = 16_384
@@ -79,8 +79,8 @@ class Call:
     """Unresolved (due age, probability, source)."""
     curve: tuple[Curve, tuple[int, ...], Curve] | None = None
     """Latest (key's curve, session's durations, the two blended)."""
-    interval_s: tuple[float, float] | None = None
-    """Interval stated at its start."""
+    stated: Law | None = None
+    """What was said of its duration at its start."""
 
     @property
     def believed_s(self) -> float:
@@ -207,6 +207,7 @@ class Tracker:
             return
         self._end_pause(track, now_s, came_back=False)
         track.deadline = None
+        track.in_turn = False  # whoever waits for a tool has its reply, even if its end was lost
         call = Call(
             event.session_id,
             (event.name, event.key) if event.key else (event.name,),

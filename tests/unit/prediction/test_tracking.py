@@ -241,3 +241,9 @@ def test_memory_is_bounded_by_silent_sessions_and_open_calls(
     assert busy is not None
     assert len(busy.calls) == 5
     assert tracker.get("s0") is None
+
+
+def test_lost_end_of_a_turn_is_made_up_for_by_the_next_tool() -> None:
+    tracker, log = replay([(0.0, turn()), (5.0, started()), (6.0, ended()), (6.5, turn())])
+    assert log.over[-1] == (("after-tool",), 0.5, True)
+    assert track_of(tracker).in_turn
