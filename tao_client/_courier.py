@@ -45,11 +45,13 @@ class Wire(Protocol):
 class HeldLease:
     """A lease that is running; `is_released` ends its renewals."""
 
-    __slots__ = ("is_released", "lease_id")
+    __slots__ = ("is_delivered", "is_released", "lease_id")
 
     def __init__(self, lease_id: str) -> None:
         self.lease_id = lease_id
         self.is_released = False
+        self.is_delivered = False
+        """The coordinator has heard of its release."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,8 @@ class _Delivery:
     path: str
     body: bytes
     made_s: float
+    lease: HeldLease | None = None
+    """The lease that this gives back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +102,7 @@ class Courier:
         """Give a lease back. Once; a second time does nothing."""
         if not lease.is_released:
             lease.is_released = True
-            self._deliver_later("POST", f"{_lease_path(lease)}/release", body)
+            self._deliver_later("POST", f"{_lease_path(lease)}/release", body, lease)
 
     def abandon(self, request_id: str) -> None:
         """Withdraw a request that nobody waits for any more."""
@@ -131,8 +135,10 @@ class Courier:
 
     # --- any thread ---------------------------------------------------------------------------
 
-    def _deliver_later(self, method: str, path: str, body: bytes) -> None:
-        self._put(_Delivery(method, path, body, time.monotonic()))
+    def _deliver_later(
+        self, method: str, path: str, body: bytes, lease: HeldLease | None = None
+    ) -> None:
+        self._put(_Delivery(method, path, body, time.monotonic(), lease))
 
     def _put(self, command: _Delivery | _Timer) -> None:
         if self._is_closed or self._queue.qsize() >= self._limit:
@@ -213,6 +219,8 @@ class Courier:
                 self._parked.popleft()
                 self.dropped += 1
             self._parked.append(delivery)
+        elif delivery.lease is not None:
+            delivery.lease.is_delivered = True
 
     def _deliver_parked(self) -> None:
         oldest_s = time.monotonic() - PARKED_LIFE_S

@@ -46,6 +46,8 @@ class TurnRequest:
     tenant: str | None = None
     timeout_s: float | None = None
     """The caller's own time-out, which a hold counts against. None: it has none."""
+    released: Mapping[str, object] | None = None
+    """The session's turn before, where its release may not have arrived yet."""
 
     def to_json(self) -> bytes:
         """The request body; what is unknown is left out."""

@@ -10,7 +10,7 @@ import os
 import re
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, ParamSpec, Self, TypeVar
@@ -19,6 +19,7 @@ from tao_client import _config, _connection, _events, semconv
 from tao_client._events import AttributeValue
 
 if TYPE_CHECKING:
+    from tao_client._courier import HeldLease
     from tao_client._tools import ToolCall
     from tao_client._turn import Turn
 
@@ -115,6 +116,8 @@ class Session:
         self._chars_per_token: float | None = None
         self._last_chars = 0
         self._last_tokens = 0
+        self.last_release: tuple[HeldLease, Mapping[str, object]] | None = None
+        """The latest turn's lease and what was told of it when it was given back."""
         _all_sessions.add(self)
 
     def tool_call(
@@ -302,6 +305,17 @@ class Session:
         if (connection := _connection.active()) is not None:
             # Unlocked: a lost update of an average is no harm.
             connection.chars_per_token += _LEARNING_GAIN * (ratio - connection.chars_per_token)
+
+    def undelivered_release(self) -> dict[str, object] | None:
+        """The latest release, if the courier has not got it through yet.
+
+        It goes along with the next request: a coordinator that saw the two in the wrong order would
+        take this session's next turn for one beside a running one.
+        """
+        last = self.last_release
+        if last is None or last[0].is_delivered:
+            return None
+        return {"lease_id": last[0].lease_id, **last[1]}
 
     def _beat(self) -> bool:
         with self._lock:

@@ -139,6 +139,7 @@ class Turn:
                 **self._usage,
                 "duration_s": round(time.monotonic() - self._started_s, 6),
             }
+            self._session.last_release = (self._lease, body)
             self._connection.courier.release(self._lease, json.dumps(body).encode())
 
     def __enter__(self) -> Self:
@@ -183,6 +184,7 @@ class Turn:
             priority=session.priority,
             tenant=session.tenant,
             timeout_s=self._timeout_s,
+            released=session.undelivered_release(),
         )
 
     def _hold_lease(self, connection: "Connection", grant: Grant | None) -> None:

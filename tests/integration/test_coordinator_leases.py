@@ -67,6 +67,17 @@ def test_coordinator_lease_goes_round(
     assert service.state()["counters"]["released"] == {"completed": 1}
 
 
+def test_ask_that_carries_the_release_before_it_is_no_parallel_call(
+    service: CoordinatorProcess,
+) -> None:
+    first = service.ask("r1", "s1").json()
+    ask = {"request_id": "r2", "session_id": "s1", "input_tokens": 1000}
+    released = {"lease_id": first["lease_id"], "outcome": "completed", "input_tokens": 900}
+    second = service.call("POST", "/tao/v1/leases", ask | {"released": released})
+    assert second.json()["receipt"]["reason"] == "resident"
+    assert service.state()["counters"]["released"] == {"completed": 1}
+
+
 def test_coordinator_refuses_what_no_backend_can_take(service: CoordinatorProcess) -> None:
     large = service.ask("r1", "s1", tokens=10 * POOL_TOKENS)
     assert (large.status, large.json()["error"]["type"]) == (413, "larger_than_any_backend")

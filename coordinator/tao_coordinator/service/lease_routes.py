@@ -18,9 +18,9 @@ from tao_coordinator.service.replies import (
 )
 from tao_coordinator.service.runtime import HoldEnd, Runtime
 from tao_coordinator.service.schemas import (
+    ask_from_body,
     path_id,
     release_from_body,
-    turn_from_body,
     wait_s_from_prefer,
 )
 
@@ -43,10 +43,10 @@ class LeaseRoutes:
 
     async def ask(self, request: Request) -> Response:
         """`POST /tao/v1/leases`: a lease, a place in the queue, or a refusal."""
-        turn = turn_from_body(await read_json_body(request))
+        turn, released = ask_from_body(await read_json_body(request))
         if self._runtime.is_closing:
             raise _shutting_down()
-        answer = self._runtime.request_turn(turn)
+        answer = self._runtime.request_turn(turn, released)
         if isinstance(answer, Grant):
             return grant_response(answer, turn.session_id)
         if isinstance(answer, Reject):

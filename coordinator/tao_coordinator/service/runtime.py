@@ -130,14 +130,20 @@ class Runtime:
         """The engine's state now."""
         return self._engine.observe(self._clock())
 
-    def request_turn(self, turn: TurnRequested) -> Grant | Hold | Reject:
+    def request_turn(
+        self, turn: TurnRequested, released: LeaseReleased | None = None
+    ) -> Grant | Hold | Reject:
         """Ask for a lease, or ask again for the same one.
+
+        Args:
+            turn: What is asked.
+            released: The session's turn before, where its release has not arrived by itself yet.
 
         Raises:
             EngineError: The step failed or gave no answer.
         """
         answer: Grant | Hold | Reject | None = None
-        for effect in self.dispatch((turn,)):
+        for effect in self.dispatch((turn,) if released is None else (released, turn)):
             if not isinstance(effect, Warn) and effect.request_id == turn.request_id:
                 answer = effect
         if answer is None:

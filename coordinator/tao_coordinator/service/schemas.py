@@ -27,13 +27,27 @@ _OUTCOMES = {
 }
 
 
-def turn_from_body(body: bytes) -> TurnRequested:
-    """Read the body of `POST /tao/v1/leases`.
+def ask_from_body(body: bytes) -> tuple[TurnRequested, LeaseReleased | None]:
+    """Read the body of `POST /tao/v1/leases`: the turn, and the session's release before it.
 
     Raises:
         MalformedRequest: Names the first field that is missing, of the wrong type or out of range.
     """
     fields = _Fields(body)
+    return _turn(fields), _released(fields)
+
+
+def _released(fields: "_Fields") -> LeaseReleased | None:
+    released = fields.get("released")
+    if released is None:
+        return None
+    if not isinstance(released, dict):
+        raise MalformedRequest("released must be an object")
+    inner = _Fields.of(cast("dict[str, object]", released), prefix="released.")
+    return _release(inner.id("lease_id"), inner)
+
+
+def _turn(fields: "_Fields") -> TurnRequested:
     return TurnRequested(
         request_id=fields.id("request_id"),
         session_id=fields.id("session_id"),
@@ -56,7 +70,10 @@ def release_from_body(lease_id: str, body: bytes) -> LeaseReleased:
     Raises:
         MalformedRequest: Names the first field that is missing, of the wrong type or out of range.
     """
-    fields = _Fields(body)
+    return _release(lease_id, _Fields(body))
+
+
+def _release(lease_id: str, fields: "_Fields") -> LeaseReleased:
     outcome = fields.get("outcome")
     if not isinstance(outcome, str) or outcome not in _OUTCOMES:
         raise MalformedRequest(f"outcome must be one of {', '.join(_OUTCOMES)}")

@@ -10,13 +10,17 @@ from hypothesis import strategies as st
 from tao_coordinator.core.events import LeaseReleased, TurnOutcome, TurnRequested
 from tao_coordinator.errors import MalformedRequest
 from tao_coordinator.service.schemas import (
+    ask_from_body,
     path_id,
     release_from_body,
-    turn_from_body,
     wait_s_from_prefer,
 )
 
 IDS = {"request_id": "r-1", "session_id": "s.1:a_b"}
+
+
+def turn_of(text: bytes) -> TurnRequested:
+    return ask_from_body(text)[0]
 
 
 def body(**fields: object) -> bytes:
@@ -24,11 +28,11 @@ def body(**fields: object) -> bytes:
 
 
 def test_smallest_turn_leaves_everything_untold() -> None:
-    assert turn_from_body(body()) == TurnRequested(request_id="r-1", session_id="s.1:a_b")
+    assert turn_of(body()) == TurnRequested(request_id="r-1", session_id="s.1:a_b")
 
 
 def test_full_turn_is_read() -> None:
-    turn = turn_from_body(
+    turn = turn_of(
         body(
             root_session_id="root",
             parent_session_id="parent",
@@ -63,7 +67,7 @@ def test_null_is_the_same_as_absent() -> None:
     nulls = dict.fromkeys(
         ("root_session_id", "agent", "input_tokens", "shared_prefix", "priority", "timeout_s")
     )
-    assert turn_from_body(body(**nulls)) == turn_from_body(body())
+    assert turn_of(body(**nulls)) == turn_of(body())
 
 
 @pytest.mark.parametrize(
@@ -97,14 +101,14 @@ def test_null_is_the_same_as_absent() -> None:
 )
 def test_bad_field_is_named(fields: dict[str, object], culprit: str) -> None:
     with pytest.raises(MalformedRequest, match=culprit) as caught:
-        turn_from_body(body(**fields))
+        turn_of(body(**fields))
     assert (caught.value.status, caught.value.type) == (400, "malformed_request")
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"null", b"{", b'{"a": NaN}', b"\xff", b"1" * 5000])
 def test_no_json_object_is_malformed(text: bytes) -> None:
     with pytest.raises(MalformedRequest, match="body"):
-        turn_from_body(text)
+        turn_of(text)
 
 
 def test_release_is_read() -> None:
@@ -131,6 +135,27 @@ def test_release_is_read() -> None:
 
 def test_cached_tokens_untold_are_not_zero() -> None:
     assert release_from_body("l1", b'{"outcome":"completed"}').cached_tokens is None
+
+
+def test_ask_may_carry_the_release_of_the_turn_before() -> None:
+    released = {"lease_id": "l7", "outcome": "completed", "output_tokens": 5}
+    _, found = ask_from_body(body(released=released))
+    assert found == LeaseReleased(lease_id="l7", outcome=TurnOutcome.COMPLETED, output_tokens=5)
+    assert ask_from_body(body())[1] is None
+
+
+@pytest.mark.parametrize(
+    ("released", "field"),
+    [
+        (3, "released"),
+        ({}, "released.lease_id"),
+        ({"lease_id": "l"}, "outcome"),
+        ({"lease_id": "l", "outcome": "completed", "ttft_s": -1}, "released.ttft_s"),
+    ],
+)
+def test_malformed_release_inside_an_ask_is_named(released: object, field: str) -> None:
+    with pytest.raises(MalformedRequest, match=field):
+        ask_from_body(body(released=released))
 
 
 @pytest.mark.parametrize("outcome", [None, "lost", "COMPLETED", 1, ["completed"]])
@@ -172,7 +197,7 @@ def test_any_body_is_read_or_refused(text: bytes) -> None:
     def read_release(body: bytes) -> object:
         return release_from_body("l", body)
 
-    for read in (turn_from_body, read_release):
+    for read in (turn_of, read_release):
         with contextlib.suppress(MalformedRequest):
             assert read(text)
 

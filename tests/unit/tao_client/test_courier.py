@@ -66,6 +66,15 @@ def test_release_and_withdrawal_are_delivered(courier: Courier, wire: FakeWire) 
     assert wire.sent == ["POST a%2Fb/release", "DELETE r%201"]
     courier.abandon("r2")
     assert courier.dropped == 1, "it is closed"
+    assert lease.is_delivered
+
+
+def test_release_that_nobody_answered_is_not_delivered(courier: Courier, wire: FakeWire) -> None:
+    wire.status = None
+    lease = HeldLease("a")
+    courier.release(lease, b"{}")
+    until(lambda: wire.sent)
+    assert not lease.is_delivered
 
 
 def test_lease_is_renewed_while_it_runs(

@@ -6,7 +6,7 @@ import pytest
 from sdk_stubs import CoordinatorStub, eventually
 
 import tao_client as tao
-from tao_client import testing
+from tao_client import _connection, testing
 
 
 @pytest.fixture
@@ -61,6 +61,34 @@ def test_turn_says_where_to_go_and_gives_back_what_it_is_told(
         "output_tokens": 5,
         "ttft_s": 0.5,
     }
+
+
+def test_next_turn_carries_a_release_that_is_still_on_its_way(
+    coordinator: CoordinatorStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = _connection.active()
+    assert connection is not None
+
+    def take_and_not_send(lease: object, body: bytes) -> None:
+        """The courier is slow."""
+
+    monkeypatch.setattr(connection.courier, "release", take_and_not_send)
+    with tao.session("s") as s:
+        with s.turn(model="m") as first:
+            first.report(output_tokens=3)
+        with s.turn(model="m"):
+            pass
+        assert s.last_release is not None
+        s.last_release[0].is_delivered = True
+        with s.turn(model="m"):
+            pass
+    carried = [lease.json.get("released") for lease in coordinator.leases]
+    assert carried[0] is None
+    assert isinstance(carried[1], dict)
+    assert carried[1]["outcome"] == "completed"
+    assert carried[1]["output_tokens"] == 3
+    assert carried[1]["lease_id"]
+    assert carried[2] is None
 
 
 def test_tokens_that_are_known_need_no_estimate(coordinator: CoordinatorStub) -> None:
