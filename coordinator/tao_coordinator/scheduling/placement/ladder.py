@@ -148,19 +148,14 @@ def _search_labels(
 
     The last coordinate asked about is tokens, together with the number of sessions.
     """
-    whole = coordinate == _TOKENS
-    unit = 1 if whole else packed.units[coordinate]
+    unit = packed.units[coordinate] if coordinate < _TOKENS else 1
     value = incumbent.value // unit * unit
     floor = value + unit - 1
     boundings = tuple(
-        labels.Bounding(
-            view.pairs if whole else down_to(packed, view, coordinate),
-            view.prices,
-            floor - view.offset,
-        )
+        labels.Bounding(down_to(packed, view, coordinate), view.prices, floor - view.offset)
         for view in views
     )
-    pairs = packed.pairs if whole else down_to(packed, packed_view(packed), coordinate)
+    pairs = down_to(packed, packed_view(packed), coordinate)
     question = labels.Question(pairs.values, value, boundings, open_pairs_max)
     answer = labels.search(question, beam, meter)
     if answer.backend_of is not None:

@@ -26,7 +26,12 @@ from tao_coordinator.scheduling.placement.incumbent import Incumbent
 from tao_coordinator.scheduling.placement.packing import PackedProblem
 from tao_coordinator.scheduling.placement.prices import Descent
 from tao_coordinator.scheduling.placement.problem import Float64, Int64
-from tao_coordinator.scheduling.placement.views import View, with_units
+from tao_coordinator.scheduling.placement.views import (
+    View,
+    down_to,
+    packed_view,
+    with_units,
+)
 
 _STEPS = (20, 40, 20, 20)
 """Per coordinate."""
@@ -45,7 +50,7 @@ def descend(
         if number == 0 or bound < lowest:
             best, lowest = candidate, bound
         if plain.finished():
-            break
+            return best._replace(level=coordinate)
     return refine(packed, best, coordinate, incumbent, meter, _STEPS[coordinate])
 
 
@@ -58,6 +63,7 @@ def refine(
     num_steps: int,
 ) -> View:
     """Better prices in the same coordinate."""
+    view = view._replace(level=coordinate)
     finite = {
         c: size
         for c, size in _waiting(packed, incumbent, coordinate).items()
@@ -82,30 +88,46 @@ def _waiting(packed: PackedProblem, incumbent: Incumbent, coordinate: int) -> di
 
 
 def _starts(packed: PackedProblem, view: View, coordinate: int, incumbent: Incumbent) -> list[View]:
-    upper_unit = packed.units[coordinate - 1] if coordinate else packed.value_max + 1
-    weights = _lightest(packed)
-    lam = _density(packed, incumbent, weights, upper_unit)
-    room = np.minimum(lam * weights, _LARGE).astype(np.int64)
-    values = packed.pairs.values
+    upper_unit = packed.units[view.level] if view.level >= 0 else packed.value_max + 1
+    values = down_to(packed, packed_view(packed), coordinate).values
+    room = _room(packed, incumbent, values, upper_unit)
     low = np.where(values >= 0, values % upper_unit, 0).max(axis=1)
     whole = view.prices // upper_unit * upper_unit
-    second = np.clip(_second(view.pairs.values - whole[:, None]), 0, low)
-    scarce = np.maximum(whole + np.minimum(second, low - room), 0)
-    starts = [view, view._replace(prices=whole + second), view._replace(prices=scarce)]
-    waiting = _waiting(packed, incumbent, coordinate)
+    second = np.clip(_second(down_to(packed, view, coordinate).values - whole[:, None]), 0, low)
+    scarce = whole + np.minimum(second, low - room)
+    starts = [
+        view,
+        view._replace(prices=whole + second),
+        view._replace(prices=_in_units(packed, scarce, coordinate)),
+    ]
     if coordinate:
-        units = list(packed.units)
-        placed = (incumbent.backend_of >= 0).nonzero()[0]
-        cost = np.maximum(room - low, 0)[placed]
-        for c in waiting:
-            worth = _column(packed, c, placed, incumbent.backend_of[placed])
-            units[c] = min(packed.units[c], _unit(cost, worth))
-        own = (units[0], units[1], units[2], units[3], units[4])
-        finite = with_units(packed, view, own, packed.digits(incumbent.value))
-        highest = np.maximum(finite.pairs.values.max(axis=1), 0)
-        prices = np.minimum(_second(finite.pairs.values), highest - room)
-        starts.append(finite._replace(prices=np.maximum(prices, 0)))
+        starts.append(_finite_start(packed, view, coordinate, incumbent, values))
     return starts
+
+
+def _finite_start(
+    packed: PackedProblem, view: View, coordinate: int, incumbent: Incumbent, values: Int64
+) -> View:
+    upper_unit = packed.units[coordinate - 1]
+    room = _room(packed, incumbent, values, upper_unit)
+    low = np.where(values >= 0, values % upper_unit, 0).max(axis=1)
+    placed = (incumbent.backend_of >= 0).nonzero()[0]
+    cost = np.maximum(room - low, 0)[placed]
+    units = list(packed.units)
+    for c in _waiting(packed, incumbent, coordinate):
+        worth = _column(packed, c, placed, incumbent.backend_of[placed])
+        units[c] = min(packed.units[c], _unit(cost, worth))
+    own = (units[0], units[1], units[2], units[3], units[4])
+    finite = with_units(packed, view, own, packed.digits(incumbent.value))
+    values = down_to(packed, finite, coordinate).values
+    prices = np.minimum(_second(values), np.maximum(values.max(axis=1), 0) - room)
+    return finite._replace(prices=_in_units(packed, prices, coordinate))
+
+
+def _in_units(packed: PackedProblem, prices: Int64, coordinate: int) -> Int64:
+    """Prices, not negative, in whole units of credit while that is looked at."""
+    unit = packed.units[coordinate] if coordinate == _CREDIT else 1
+    return np.maximum(prices, 0) // unit * unit
 
 
 def _column(packed: PackedProblem, coordinate: int, sessions: Int64, backends: Int64) -> Int64:
@@ -137,16 +159,18 @@ def _lightest(packed: PackedProblem) -> Int64:
     return np.where(packed.pairs.values >= 0, packed.pairs.weights, largest).min(axis=1)
 
 
-def _density(packed: PackedProblem, incumbent: Incumbent, weights: Int64, upper_unit: int) -> float:
-    """Packed value per token of the session that the last room goes to."""
-    values = packed.pairs.values
+def _room(packed: PackedProblem, incumbent: Incumbent, values: Int64, upper_unit: int) -> Int64:
+    """[n] what each session's room is worth to those that upper coordinates leave out."""
+    weights = _lightest(packed)
     placed = (incumbent.backend_of >= 0).nonzero()[0]
     upper = placed[values[placed, incumbent.backend_of[placed]] >= upper_unit]
     room = int(np.maximum(packed.pairs.budgets, 0).sum()) - int(weights[upper].sum())
-    low = np.maximum(values.max(axis=1), 0)
-    pool = ((low > 0) & (low < upper_unit)).nonzero()[0]
+    low = np.where(values >= 0, values % upper_unit, 0).max(axis=1)
+    low[upper] = 0
+    pool = low.nonzero()[0]
     density = low[pool] / np.maximum(weights[pool], 1)
     order = density.argsort(kind="stable")[::-1]
     filled = weights[pool[order]].cumsum()
     place = int(filled.searchsorted(room, side="right"))
-    return float(density[order[place]]) if place < len(order) else 0.0
+    lam = float(density[order[place]]) if place < len(order) else 0.0
+    return np.minimum(lam * weights, _LARGE).astype(np.int64)

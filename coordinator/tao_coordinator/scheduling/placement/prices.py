@@ -152,9 +152,9 @@ class Descent:
     def run(self, view: View, num_steps: int) -> View:
         """The view with the best prices and units found."""
         best, steps = view, Steps()
-        relaxation = Relaxation(self.seen(view), self.meter)
+        relaxation = Relaxation(down_to(self.packed, view, self.coordinate), self.meter)
         for step in range(num_steps):
-            relaxation.pairs = self.seen(view)
+            relaxation.pairs = down_to(self.packed, view, self.coordinate)
             bound = self._evaluate(relaxation, view)
             gradient = self._gradient(relaxation.taken)
             if steps.record(bound, gradient):
@@ -175,24 +175,29 @@ class Descent:
 
     def evaluate(self, view: View) -> int:
         """L of a view, as a bound on packed values; also limits the incumbent."""
-        return self._evaluate(Relaxation(self.seen(view), self.meter), view)
+        return self._evaluate(
+            Relaxation(down_to(self.packed, view, self.coordinate), self.meter), view
+        )
 
     def finished(self) -> bool:
         """Whether the coordinate is proved, everything is, or the effort is spent."""
         proved = self.coordinate < 3 and self.incumbent.proved(self.packed.units[self.coordinate])
         return proved or self.incumbent.closed or self.meter.exhausted
 
-    def seen(self, view: View) -> Pairs:
-        """The view as far as this coordinate; tokens are seen with what follows."""
-        return view.pairs if self.coordinate == 3 else down_to(self.packed, view, self.coordinate)
-
     def _evaluate(self, relaxation: Relaxation, view: View) -> int:
         incumbent, num_backends = self.incumbent, len(view.pairs.budgets)
-        below = 0 if self.coordinate == 3 else self.packed.units[self.coordinate] - 1
-        tolerance = max(0, incumbent.bound - incumbent.value) // (_INEXACTNESS * num_backends)
-        bound = relaxation.evaluate(view.prices, tolerance) + view.offset + below
+        unit = self.packed.units[self.coordinate]
+        below = 0 if self.coordinate == 3 else unit - 1
+        gap = min(incumbent.bound - incumbent.value, unit * self.packed.sums_max[self.coordinate])
+        tolerance = max(0, gap) // (_INEXACTNESS * num_backends)
+        if self.coordinate < 3:
+            tolerance = tolerance // unit * unit
+        bound = relaxation.evaluate(view.prices, tolerance) + view.offset
         if bound - tolerance * num_backends <= incumbent.value + below:
-            bound = relaxation.evaluate(view.prices) + view.offset + below
+            bound = relaxation.evaluate(view.prices) + view.offset
+        if self.coordinate < 3:
+            # What is seen of a plan comes in whole units; below them, anything may follow.
+            bound = bound // unit * unit + below
         incumbent.limit(bound)
         return bound
 

@@ -32,12 +32,14 @@ class View(NamedTuple):
     units: Units
     offset: int
     """Packed value minus value in this view, for every plan that reaches the proved sums."""
+    level: int
+    """Coordinate down to which the prices were found; -1: none."""
 
 
 def packed_view(packed: PackedProblem) -> View:
     """The packed problem as it is, without prices."""
     none = np.zeros(packed.source.num_sessions, np.int64)
-    return View(packed.pairs, none, packed.units, 0)
+    return View(packed.pairs, none, packed.units, 0, -1)
 
 
 def with_units(packed: PackedProblem, view: View, units: Units, reached: list[int]) -> View:
@@ -56,11 +58,16 @@ def with_units(packed: PackedProblem, view: View, units: Units, reached: list[in
     pairs = packed.pairs
     if units != packed.units:
         pairs = pairs._replace(values=packed.values_with(units))
-    return View(pairs, view.prices, units, offset)
+    return View(pairs, view.prices, units, offset, view.level)
 
 
 def down_to(packed: PackedProblem, view: View, coordinate: int) -> Pairs:
-    """Values as far as a coordinate: what lies below counts nothing, worthless pairs are out."""
+    """Values as far as a coordinate: what lies below counts nothing, worthless pairs are out.
+
+    Tokens are looked at together with what follows.
+    """
+    if coordinate >= 3:
+        return view.pairs
     units = (*view.units[: coordinate + 1], 0, 0, 0, 0)[:5]
     values = packed.values_with((units[0], units[1], units[2], units[3], units[4]))
     return view.pairs._replace(values=np.where(values > 0, values, -1))
