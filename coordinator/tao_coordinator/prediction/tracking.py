@@ -38,6 +38,8 @@ CALL_S_MAX: Final = 7200.0
 """An open call without time-out is forgotten after this."""
 LATE_S: Final = 30.0
 """How long after its time-out an end is still believed to come."""
+_STATED_S_MAX: Final = 1e8
+"""Three years: longer stated times are taken as this."""
 _RATIO_MIN: Final = 0.01
 """Below this share done, progress says nothing about the remaining time."""
 
@@ -207,13 +209,13 @@ class Tracker:
             return
         self._end_pause(track, now_s, came_back=False)
         track.deadline = None
-        track.in_turn = False  # whoever waits for a tool has its reply, even if its end was lost
+        track.in_turn = False  # who waits for a tool has its reply, even if its end was lost
         call = Call(
             event.session_id,
             (event.name, event.key) if event.key else (event.name,),
             now_s,
             timeout_s=math.inf if event.timeout_s is None else max(0.0, event.timeout_s),
-            told=None if event.remaining_s is None else Told(now_s, max(0.0, event.remaining_s)),
+            told=None if event.remaining_s is None else _told(now_s, event.remaining_s),
         )
         track.calls[event.call_id] = call
         self._listener.call_started(track, call)
@@ -225,7 +227,7 @@ class Tracker:
         if call is None:
             return
         if event.remaining_s is not None:
-            call.told = Told(now_s, max(0.0, event.remaining_s))
+            call.told = _told(now_s, event.remaining_s)
         elif event.ratio is not None and event.ratio >= _RATIO_MIN:
             left = 1.0 / min(1.0, event.ratio) - 1.0
             call.told = Told(now_s, (now_s - call.started_s) * left, by_progress=True)
@@ -264,10 +266,11 @@ class Tracker:
     def _waiting(self, event: SessionWaiting, now_s: float) -> None:
         track = self._touch(event.session_id)
         self._end_pause(track, now_s, came_back=False)
+        track.in_turn = False  # nor does it wait for its reply
         self._begin_pause(event.session_id, track, (WAIT, event.reason), now_s)
         assert track.pause is not None
         if event.expected_duration_s is not None:
-            track.pause.told = Told(now_s, max(0.0, event.expected_duration_s))
+            track.pause.told = _told(now_s, event.expected_duration_s)
 
     def _heartbeat(self, event: SessionHeartbeat, now_s: float) -> None:
         track = self._touch(event.session_id)
@@ -280,7 +283,7 @@ class Tracker:
             self._begin_pause(event.session_id, track, (AFTER_TOOL,), now_s)
 
     def _deadline_set(self, event: SessionDeadlineSet, now_s: float) -> None:
-        self._touch(event.session_id).deadline = Told(now_s, max(0.0, event.remaining_s))
+        self._touch(event.session_id).deadline = _told(now_s, event.remaining_s)
 
     def _session_ended(self, event: SessionEnded, now_s: float) -> None:
         if not event.agent:
@@ -304,3 +307,8 @@ class Tracker:
     def _end_wait(self, track: SessionTrack, now_s: float) -> None:
         if track.pause is not None and track.pause.path[0] == WAIT:
             self._end_pause(track, now_s, came_back=True)
+
+
+def _told(now_s: float, remaining_s: float) -> Told:
+    # In this order NaN becomes 0.
+    return Told(now_s, min(max(0.0, remaining_s), _STATED_S_MAX))

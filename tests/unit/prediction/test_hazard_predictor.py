@@ -308,6 +308,28 @@ def test_stated_time_is_bounded_by_the_time_out() -> None:
     assert world.predictor.remaining("s", world.now_s + 5.0).quantile(0.99) == pytest.approx(15.0)
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -1.0, 1e300, 0.0])
+def test_absurd_stated_times_and_time_outs_do_no_harm(value: float) -> None:
+    world = World()
+    world.start("s", "a", remaining_s=value)
+    world.start("s", "b", timeout_s=value)
+    world.see(ToolProgressed(session_id="s", call_id="b", ratio=value))
+    world.see(SessionWaiting(session_id="t", expected_duration_s=value))
+    world.see(SessionDeadlineSet(session_id="u", remaining_s=value))
+    for name in "stu":
+        answer = world.predictor.remaining(name, world.now_s + 3.0)
+        assert 0.0 <= answer.p_ready_by(1.0) <= 1.0
+        assert answer.median_s >= 0.0
+        assert 0.0 <= answer.idle_cost_s(30.0) <= 30.0
+    world.now_s += 10.0
+    for call_id in "ab":
+        world.see(ToolEnded(session_id="s", call_id=call_id, duration_s=value))
+    for name in "stu":
+        world.see(TurnRequested(request_id="r", session_id=name))
+    world.start("v", "a", remaining_s=5.0)
+    assert 0.0 <= world.predictor.remaining("v", world.now_s).p_ready_by(1.0) <= 1.0
+
+
 def test_deadline_of_the_session_overrides_its_calls() -> None:
     world = World()
     world.start()

@@ -247,3 +247,9 @@ def test_lost_end_of_a_turn_is_made_up_for_by_the_next_tool() -> None:
     tracker, log = replay([(0.0, turn()), (5.0, started()), (6.0, ended()), (6.5, turn())])
     assert log.over[-1] == (("after-tool",), 0.5, True)
     assert track_of(tracker).in_turn
+
+
+def test_wait_ends_with_the_turn_even_if_the_end_of_the_last_one_was_lost() -> None:
+    wait = SessionWaiting(session_id="s", reason="approval")
+    _, log = replay([(0.0, turn()), (5.0, wait), (65.0, turn())])
+    assert log.over == [(("wait", "approval"), 60.0, True)]
