@@ -24,7 +24,7 @@ def test_base_requirements_are_light() -> None:
         "anyio",
         "httpx2",
         "opentelemetry-api",
-        "opentelemetry-exporter-otlp-proto-http",
+        "opentelemetry-exporter-otlp-proto-common",
         "opentelemetry-sdk",
     }
 

@@ -75,7 +75,7 @@ def test_demo_leaves_nothing_running_when_it_is_stopped(number: signal.Signals) 
         _, err = process.communicate(timeout=20)
     finally:
         process.kill()
-    assert process.returncode == 130
+    assert process.returncode == 130, err
     assert "Traceback" not in err
     assert processes_with(marker) == []
 

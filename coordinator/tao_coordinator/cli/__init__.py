@@ -34,11 +34,17 @@ class _Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit status and never lets an expected failure out."""
     try:
+        return _run(argv)
+    except KeyboardInterrupt:
+        # Out here, since it may also strike while another failure is being reported.
+        return EXIT_INTERRUPTED
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    try:
         arguments = _parser().parse_args(argv)
         run = cast("Callable[[argparse.Namespace], int]", arguments.run)
         return run(arguments)
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0].startswith("tao_"):
             raise
