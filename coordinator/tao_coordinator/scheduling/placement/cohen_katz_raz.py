@@ -53,6 +53,7 @@ def improve(
     num_passes: int,
     labels_max: int = LABELS_MAX,
     num_sure: int = 0,
+    tolerance: int = 0,
 ) -> Int64:
     """Re-solve backend after backend until nothing changes; never worse than `backend_of`.
 
@@ -63,6 +64,7 @@ def improve(
         num_passes: at most so many.
         labels_max: bound on the knapsack's lists.
         num_sure: passes that end whatever the meter says.
+        tolerance: by how much each knapsack may fall short.
     """
     values, backend_of = pairs.values, backend_of.copy()
     is_placed = backend_of >= 0
@@ -80,7 +82,12 @@ def improve(
             gain = np.where(here, worth, values[:, b] - worth)
             gain[values[:, b] < 0] = -1
             answer = limited_knapsack.solve(
-                pairs.weights[:, b], gain, int(pairs.budgets[b]), pairs.limits[b], labels_max
+                pairs.weights[:, b],
+                gain,
+                int(pairs.budgets[b]),
+                pairs.limits[b],
+                labels_max,
+                tolerance,
             )
             meter.spend(answer.work)
             if answer.value <= int(worth[here].sum()):

@@ -4,7 +4,8 @@
 
 As `knapsack`, whose symbols it shares, with a second price: `mu` per item.
 
-1. Where the limit does not bind the optimum without it, that is the answer.
+1. Where the L most valuable items fit, or the optimum without the limit keeps it, that is the
+   answer.
 2. *Prices*: `g(mu) = mu L + Dantzig bound of the values v - mu` is convex and piecewise linear with
    slope `L - (items in its solution)`; the minimum is found where tangents from both sides cross
    (Kelley 1960; a handful of evaluations). Any `mu >= 0` is valid, so stopping early only loosens.
@@ -58,6 +59,10 @@ def solve(
         return Knapsack(items[best : best + 1], int(v[best]), int(v[best]), 8)
     if len(items) <= knapsack.ENUMERATED_MAX:
         return _enumerate(items, w, v, capacity, limit)
+    top = np.argpartition(-v, limit - 1)[:limit] if limit < len(v) else np.arange(len(v))
+    if int(w[top].sum()) <= capacity:
+        value = int(v[top].sum())
+        return Knapsack(items[np.sort(top)], value, value, 12)
     free = knapsack.solve(w, v, capacity, labels_max, tolerance)
     if len(free.chosen) <= limit:
         return Knapsack(items[free.chosen], free.value, free.bound, free.work)

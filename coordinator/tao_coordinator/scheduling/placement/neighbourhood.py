@@ -17,6 +17,7 @@ from tao_coordinator.scheduling.placement.problem import Int64
 from tao_coordinator.scheduling.placement.views import View
 
 _SIZES = (3, 2, 4)
+"""Backends at a time; fewer than there are."""
 _BEAM = 200
 
 
@@ -41,17 +42,24 @@ def search(
     pairs = packed.pairs
     draw = np.random.default_rng(0)
     num_backends = len(pairs.budgets)
+    sizes = [size for size in _SIZES if size < num_backends]
     value, failures, number = pairs.value_of(backend_of), 0, 0
-    while failures < failures_max and value < bound and not meter.exhausted:
-        size = min(num_backends, _SIZES[number % len(_SIZES)])
-        backends = np.sort(draw.choice(num_backends, size, replace=False))
-        better = _reoptimise(pairs, views, backend_of, backends, meter)
+    tried: set[tuple[int, ...]] = set()
+    while sizes and failures < failures_max and value < bound and not meter.exhausted:
+        size = sizes[number % len(sizes)]
         number += 1
+        backends = np.sort(draw.choice(num_backends, size, replace=False))
+        key = tuple(backends.tolist())
+        better = None
+        if key not in tried:
+            tried.add(key)
+            better = _reoptimise(pairs, views, backend_of, backends, meter)
         if better is None:
             failures += 1
         else:
             backend_of, failures = better, 0
             value = pairs.value_of(backend_of)
+            tried.clear()
     return backend_of
 
 

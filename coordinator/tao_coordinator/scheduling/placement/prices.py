@@ -41,10 +41,12 @@ from tao_coordinator.scheduling.placement.problem import Bool, Float64, Int64
 from tao_coordinator.scheduling.placement.views import View, down_to, with_units
 
 _LABELS_MAX = 512
-_REPAIR_LABELS_MAX = 256
+_REPAIR_LABELS_MAX = 128
 _REPAIR_PASSES = 2
 _PATIENCE = 4
 _DEFLECTION = 1.5
+_STALL_STEPS, _STALL_SHARE = 10, 0.02
+"""So many steps that close no such share of the gap end a descent."""
 _INEXACTNESS = 20
 """All knapsacks together may be off by one part in so many of the gap."""
 
@@ -96,6 +98,7 @@ class Steps:
         self._theta = 1.0
         self._bad = -1
         self._best: Float64 = np.zeros(0)
+        self._since, self._reference = 0, 0
         self._direction: Float64 | None = None
 
     def record(self, bound: int, gradient: Float64) -> bool:
@@ -105,6 +108,15 @@ class Steps:
             return True
         self._bad += 1
         return False
+
+    def stalled(self, value: int) -> bool:
+        """Whether the last steps were hardly worth their work, with a plan worth `value` known."""
+        if self._since == 0 or self._reference - self.bound > _STALL_SHARE * (
+            self._reference - value
+        ):
+            self._since, self._reference = 0, self.bound
+        self._since += 1
+        return self._since > _STALL_STEPS
 
     def restart(self) -> Float64 | None:
         """After too many steps without gain: half the step, and the gradient at the best prices."""
@@ -164,8 +176,8 @@ class Descent:
                 if again is not None:
                     view, gradient, bound = best, again, steps.bound
             if step < 3 or step % 4 == 0:
-                self._offer(relaxation.taken)
-            if self.finished():
+                self._offer(view, relaxation.taken)
+            if self.finished() or steps.stalled(self.incumbent.value):
                 break
             moved = self._move(view, gradient, bound, steps)
             if moved is None:
@@ -188,8 +200,7 @@ class Descent:
         incumbent, num_backends = self.incumbent, len(view.pairs.budgets)
         unit = self.packed.units[self.coordinate]
         below = 0 if self.coordinate == 3 else unit - 1
-        gap = min(incumbent.bound - incumbent.value, unit * self.packed.sums_max[self.coordinate])
-        tolerance = max(0, gap) // (_INEXACTNESS * num_backends)
+        tolerance = self._tolerance()
         if self.coordinate < 3:
             tolerance = tolerance // unit * unit
         bound = relaxation.evaluate(view.prices, tolerance) + view.offset
@@ -200,6 +211,13 @@ class Descent:
             bound = bound // unit * unit + below
         incumbent.limit(bound)
         return bound
+
+    def _tolerance(self) -> int:
+        """How far off a knapsack may be: the gap in this coordinate tells."""
+        packed, incumbent = self.packed, self.incumbent
+        largest = packed.units[self.coordinate] * packed.sums_max[self.coordinate]
+        gap = max(0, min(incumbent.bound - incumbent.value, largest))
+        return gap // (_INEXACTNESS * len(packed.pairs.budgets))
 
     def _gradient(self, taken: Bool) -> Float64:
         problem, reached = self.packed.source, self.packed.digits(self.incumbent.value)
@@ -237,11 +255,16 @@ class Descent:
         step = change[: len(view.prices)].astype(np.int64)
         return view._replace(prices=np.clip(view.prices - step, 0, highest))
 
-    def _offer(self, taken: Bool) -> None:
+    def _offer(self, view: View, taken: Bool) -> None:
         """Repair the relaxation's choice into a plan."""
-        pairs = self.packed.pairs
+        pairs, meter, tolerance = self.packed.pairs, self.meter, self._tolerance()
+        plan = repair(pairs.values, taken)
+        if view.units != self.packed.units:
+            plan = cohen_katz_raz.improve(
+                view.pairs, plan, meter, 1, _REPAIR_LABELS_MAX, tolerance=tolerance
+            )
         plan = cohen_katz_raz.improve(
-            pairs, repair(pairs.values, taken), self.meter, _REPAIR_PASSES, _REPAIR_LABELS_MAX
+            pairs, plan, meter, _REPAIR_PASSES, _REPAIR_LABELS_MAX, tolerance=tolerance
         )
         self.incumbent.offer(plan, Rung.PRICES)
 
