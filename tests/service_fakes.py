@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message
 
 from tao_coordinator.core.effects import Effect, Grant, Hold, Receipt, Reject, RejectReason
 from tao_coordinator.core.events import Event, TurnRequested
-from tao_coordinator.core.observation import BackendView, Counters, Observation
+from tao_coordinator.core.observation import BackendView, Counters, Observation, ReadinessView
 from tao_coordinator.service.app import build_app
 from tao_coordinator.service.metrics import ServiceMetrics
 from tao_coordinator.service.runtime import Runtime
@@ -120,6 +120,14 @@ class FakeEngine:
                 hold_new_s_max=0.0,
                 prompt_tokens=0,
                 cached_tokens=0,
+            ),
+            readiness=ReadinessView(
+                num_forecasts=10.0,
+                horizon_s=1.0,
+                brier=0.1,
+                calibration_error=0.02,
+                interval_coverage=0.9,
+                detail={},
             ),
         )
 

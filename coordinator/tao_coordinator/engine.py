@@ -39,13 +39,13 @@ from tao_coordinator.core.events import (
     TurnOutcome,
     TurnRequested,
 )
-from tao_coordinator.core.model import Lease, Turn
-from tao_coordinator.core.observation import Observation
+from tao_coordinator.core.model import Lease, Session
+from tao_coordinator.core.observation import Observation, ReadinessView
 from tao_coordinator.core.parameters import Parameters
 from tao_coordinator.core.state import State
 from tao_coordinator.core.view import observe
-from tao_coordinator.prediction.duration_histogram import DurationHistogram
-from tao_coordinator.scheduling import catalogue, release
+from tao_coordinator.prediction.predictor import PREDICTORS, ReadinessPredictor
+from tao_coordinator.scheduling import catalogue
 from tao_coordinator.scheduling.catalogue import POLICIES as POLICIES
 from tao_coordinator.scheduling.control.loop import ControlLoop
 from tao_coordinator.scheduling.policy import Assignment, Policy
@@ -65,9 +65,9 @@ class Engine:
         Raises:
             ValueError: unknown policy.
         """
-        self.idle_times = DurationHistogram(parameters.idle_s_prior)
+        self.readiness: ReadinessPredictor = PREDICTORS["hazard"]()
         if isinstance(policy, str):
-            policy = catalogue.make(policy, self.idle_times)
+            policy = catalogue.make(policy, self.readiness)
         self.policy = policy
         is_ours = isinstance(policy, Tao)
         if not is_ours:
@@ -90,10 +90,10 @@ class Engine:
             SessionEnded: self._session_ended,
             SessionStarted: self._informs(telemetry.session_started),
             SessionWaiting: self._informs(telemetry.session_waiting),
-            SessionDeadlineSet: self._informs(telemetry.session_deadline),
+            SessionDeadlineSet: self._informs(telemetry.alive),
             SessionHeartbeat: self._informs(telemetry.heartbeat),
             ToolStarted: self._informs(telemetry.tool_started),
-            ToolProgressed: self._informs(telemetry.tool_progressed),
+            ToolProgressed: self._informs(telemetry.alive),
             ToolEnded: self._informs(telemetry.tool_ended),
             BackendAdded: self._changes_fleet(fleet.added),
             BackendDrained: self._changes_fleet(fleet.drained),
@@ -132,13 +132,14 @@ class Engine:
             for assignment in self.policy.admit(state, now_s):
                 self._grant(assignment)
         self._changed = False
+        self._tell_predictor()
         alive = bool(state.held or state.leases or state.sessions)
         return self._effects, self._next_tick_s if alive else None
 
     def observe(self, now_s: float) -> Observation:
         """The whole picture at `now_s`, for people and metrics; O(sessions)."""
         started_s = now_s if self._started_s is None else self._started_s
-        return observe(self.state, self.policy.name, now_s, started_s)
+        return observe(self.state, self.policy.name, self._readiness_view(), now_s, started_s)
 
     def has_lease(self, lease_id: str) -> bool:
         """Whether this lease is alive, as of the last step."""
@@ -161,7 +162,7 @@ class Engine:
             state.totals.rejected[taken.reason.value] += 1
             self._effects.append(taken)
             return
-        self._learn_idle_time(taken)
+        self._note_return(event, taken.session)
         # Whoever is resident goes at once; others only where they overtake nobody.
         assignment = self.policy.immediate(state, taken, now_s)
         if assignment is not None:
@@ -196,13 +197,10 @@ class Engine:
             )
         return None
 
-    def _learn_idle_time(self, turn: Turn) -> None:
-        session = turn.session
-        if session.idle_since_s is None or session.held_ids or session.lease_ids:
-            return
-        key = release.idle_key(self.state, session)
-        self.idle_times.add(key, self._now_s - session.idle_since_s)
-        ledger.came_back(self.state)
+    def _note_return(self, event: TurnRequested, session: Session) -> None:
+        self.readiness.observe(event, self._now_s)
+        if session.idle_since_s is not None and not (session.held_ids or session.lease_ids):
+            ledger.came_back(self.state)
 
     def _grant(self, assignment: Assignment) -> None:
         state, now_s, turn = self.state, self._now_s, assignment.turn
@@ -278,12 +276,14 @@ class Engine:
         lease = self.state.leases.get(event.lease_id)
         if lease is not None:
             ledger.finish(self.state, lease, event, self._now_s)
+            self._tell_predictor()
             self._changed = True
 
     # --- sessions and backends -------------------------------------------------------------------
 
     def _session_ended(self, event: SessionEnded) -> None:
         state = self.state
+        self.readiness.observe(event, self._now_s)
         for session in state.of_id(event.session_id):
             if event.agent and session.key.agent != event.agent:
                 continue
@@ -300,6 +300,29 @@ class Engine:
             ledger.end_session(state, session)
         self._changed = True
 
+    def _tell_predictor(self) -> None:
+        """Pass on what no event says: replies that ended, sessions that are gone."""
+        state = self.state
+        for session_id in state.replies_ended:
+            self.readiness.turn_ended(session_id, self._now_s)
+        for session_id in state.ids_gone:
+            if session_id not in state.keys_by_id:
+                self.readiness.forget(session_id)
+        state.replies_ended.clear()
+        state.ids_gone.clear()
+
+    def _readiness_view(self) -> ReadinessView:
+        calibration = self.readiness.calibration()
+        total = calibration.by_source["total"]
+        return ReadinessView(
+            num_forecasts=total.count,
+            horizon_s=calibration.horizon_s,
+            brier=total.brier,
+            calibration_error=total.calibration_error,
+            interval_coverage=calibration.coverage.covered,
+            detail=calibration.to_json(),
+        )
+
     def _interrupt(self) -> None:
         for session in self.policy.interrupts(self.state, self._now_s):
             ledger.release_seat(self.state, session)
@@ -314,7 +337,11 @@ class Engine:
             backend.cache.evict(state.pool_tokens(backend))
 
     def _informs(self, apply: Callable[[State, Any, float], None]) -> Callable[[Any], None]:
-        return lambda event: apply(self.state, event, self._now_s)
+        def handle(event: Any) -> None:
+            apply(self.state, event, self._now_s)
+            self.readiness.observe(event, self._now_s)
+
+        return handle
 
     def _changes_fleet(
         self, apply: Callable[[State, Any, float], list[Effect]]

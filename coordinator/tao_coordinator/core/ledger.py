@@ -102,6 +102,7 @@ def finish(state: State, lease: Lease, report: LeaseReleased, now_s: float) -> N
     if session.lease_ids:
         return
     session.idle_since_s = now_s
+    state.replies_ended.append(session.key.session_id)
     seat = session.seat
     if seat is not None and backend is not None and seat.backend_id == backend.backend_id:
         _resize_seat(state, session, left)

@@ -30,15 +30,12 @@ class SessionKey(NamedTuple):
 
 @dataclass(slots=True)
 class ToolCall:
-    """One open tool call of a session id."""
+    """One open tool call of a session id; when it will end is the predictor's business."""
 
     call_id: str
     name: str
-    key: str
-    started_s: float
     expires_s: float
     """When the harness kills it, or when the coordinator stops believing in it."""
-    expected_end_s: float | None
     background: bool
 
 
@@ -47,10 +44,6 @@ class Activity:
     """What is known of a session id outside its model calls; shared by its agents."""
 
     open_tools: dict[str, ToolCall] = field(default_factory=dict[str, ToolCall])
-    last_tool_key: str = ""
-    """Key of the latest blocking tool: names the distribution of the idle time."""
-    return_s: float | None = None
-    """When the session said it wants its backend again."""
     waiting_for: str = ""
     """Reason of a `wait` that is no tool; empty: none."""
 

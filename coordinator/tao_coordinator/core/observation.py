@@ -99,6 +99,23 @@ class Counters:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReadinessView:
+    """How far the readiness predictor's answers could be trusted so far."""
+
+    num_forecasts: float
+    """Resolved answers of the kind "back within `horizon_s`"; old ones fade."""
+    horizon_s: float
+    brier: float
+    """Mean squared difference of probability and outcome; 0 is perfect."""
+    calibration_error: float
+    """Mean absolute difference of probability and observed share."""
+    interval_coverage: float
+    """Share of idle times inside the stated 90 % interval."""
+    detail: dict[str, object]
+    """The reliability tables, as plain values."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
     """The whole picture."""
 
@@ -110,3 +127,4 @@ class Observation:
     sessions: tuple[SessionView, ...]
     held: tuple[HeldView, ...]
     counters: Counters
+    readiness: ReadinessView

@@ -49,8 +49,6 @@ class Parameters:
     """R, the price of losing a cache, until a prefill rate has been learned."""
     refill_s_min: float = 5.0
     refill_s_max: float = 300.0
-    idle_s_prior: float = 5.0
-    """Mean idle time assumed before any tool call was seen."""
 
     capacity_integral_gain: float = 0.3
     """K_i of the capacity controller, per window (`scheduling/control/capacity_estimate.py`)."""
@@ -130,7 +128,6 @@ class Parameters:
             "refill_s_prior",
             "refill_s_min",
             "refill_s_max",
-            "idle_s_prior",
             "tick_s",
         )
         return replace(self, **{name: getattr(self, name) / time_scale for name in names})

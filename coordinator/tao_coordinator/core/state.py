@@ -95,6 +95,10 @@ class State:
         self.totals = Totals()
         self.typical = Typical()
         self.num_leases = 0
+        self.replies_ended: list[str] = []
+        """Ids of sessions whose last running call has ended since the engine last looked."""
+        self.ids_gone: list[str] = []
+        """Session ids forgotten since the engine last looked."""
         self.last_held_grant_s: float | None = None
 
     # --- look-ups --------------------------------------------------------------------------------
@@ -231,6 +235,7 @@ class State:
         if not keys:
             del self.keys_by_id[session.key.session_id]
             self.activities.pop(session.key.session_id, None)
+            self.ids_gone.append(session.key.session_id)
 
     def finish_request(self, request_id: str) -> None:
         """Remember that this request had its one lease."""

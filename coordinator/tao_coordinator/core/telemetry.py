@@ -19,8 +19,6 @@ from tao_coordinator.core.state import State
 
 OPEN_TOOLS_MAX = 256
 """Open calls remembered per session id; a harness that leaks starts must not eat the memory."""
-_PROGRESS_MIN = 0.01
-"""Below this share done, progress says nothing about the remaining time."""
 
 
 def session_started(state: State, event: SessionStarted, now_s: float) -> None:
@@ -47,30 +45,17 @@ def tool_started(state: State, event: ToolStarted, now_s: float) -> None:
     activity.open_tools[event.call_id] = ToolCall(
         call_id=event.call_id,
         name=event.name,
-        key=event.key or event.name,
-        started_s=now_s,
         expires_s=now_s + limit_s,
-        expected_end_s=None if event.remaining_s is None else now_s + event.remaining_s,
         background=event.background,
     )
     if not event.background:
-        activity.last_tool_key = event.key or event.name
-        activity.return_s = None
         activity.waiting_for = ""
     state.totals.tool_starts += 1
 
 
-def tool_progressed(state: State, event: ToolProgressed, now_s: float) -> None:
-    """Turn a share done or a remaining time into an expected end."""
+def alive(state: State, event: ToolProgressed | SessionDeadlineSet, now_s: float) -> None:
+    """A record that only the predictor understands still shows that the session lives."""
     _touch(state, event.session_id, now_s)
-    call = state.activity(event.session_id).open_tools.get(event.call_id)
-    if call is None:
-        return
-    if event.remaining_s is not None:
-        call.expected_end_s = now_s + event.remaining_s
-    elif event.ratio is not None and event.ratio >= _PROGRESS_MIN:
-        elapsed_s = now_s - call.started_s
-        call.expected_end_s = call.started_s + elapsed_s / min(1.0, event.ratio)
 
 
 def tool_ended(state: State, event: ToolEnded, now_s: float) -> None:
@@ -95,43 +80,6 @@ def session_waiting(state: State, event: SessionWaiting, now_s: float) -> None:
     _touch(state, event.session_id, now_s)
     activity = state.activity(event.session_id)
     activity.waiting_for = event.reason or "wait"
-    activity.last_tool_key = f"wait:{activity.waiting_for}"
-    if event.expected_duration_s is not None:
-        activity.return_s = now_s + event.expected_duration_s
-
-
-def session_deadline(state: State, event: SessionDeadlineSet, now_s: float) -> None:
-    """The session says when it wants its backend again."""
-    _touch(state, event.session_id, now_s)
-    state.activity(event.session_id).return_s = now_s + event.remaining_s
-
-
-def known_idle_s(state: State, session_id: str, now_s: float) -> float | None:
-    """Remaining idle time that the session itself announced; `None`: it did not.
-
-    The session returns when its *last* blocking call ends, so one call without a known end makes
-    the whole unknown, unless the session gave a deadline of its own.
-    """
-    activity = state.activities.get(session_id)
-    if activity is None:
-        return None
-    if activity.return_s is not None:
-        return max(0.0, activity.return_s - now_s)
-    blocking = [call for call in activity.open_tools.values() if not call.background]
-    if not blocking:
-        return None
-    latest_s = now_s
-    for call in blocking:
-        if call.expected_end_s is None:
-            return None
-        latest_s = max(latest_s, min(call.expected_end_s, call.expires_s))
-    return latest_s - now_s
-
-
-def latest_end_s(state: State, session_id: str, now_s: float) -> float | None:
-    """Seconds until the harness will have killed every blocking call; `None`: none open."""
-    calls = state.blocking_tools(session_id)
-    return max(call.expires_s for call in calls) - now_s if calls else None
 
 
 def _touch(state: State, session_id: str, now_s: float) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from tao_coordinator.prediction.duration_histogram import DurationHistogram
+from tao_coordinator.prediction.predictor import ReadinessPredictor
 from tao_coordinator.scheduling.policy import Policy
 from tao_coordinator.scheduling.rivals.cache_aware import CacheAware
 from tao_coordinator.scheduling.rivals.concur_aimd import ConcurAimd
@@ -14,7 +14,7 @@ from tao_coordinator.scheduling.rivals.sticky_least_loaded import StickyLeastLoa
 from tao_coordinator.scheduling.rivals.thunderagent import ThunderAgent, ThunderAgentParameters
 from tao_coordinator.scheduling.tao import Tao
 
-_MAKERS: dict[str, Callable[[DurationHistogram], Policy]] = {
+_MAKERS: dict[str, Callable[[ReadinessPredictor], Policy]] = {
     "tao": Tao,
     "round-robin": lambda _: RoundRobin(),
     "sticky-least-loaded": lambda _: StickyLeastLoaded(),
@@ -30,7 +30,7 @@ POLICIES: tuple[str, ...] = tuple(_MAKERS)
 """The default policy first."""
 
 
-def make(name: str, idle_times: DurationHistogram) -> Policy:
+def make(name: str, readiness: ReadinessPredictor) -> Policy:
     """The policy of this name with its published parameters.
 
     Raises:
@@ -38,4 +38,4 @@ def make(name: str, idle_times: DurationHistogram) -> Policy:
     """
     if name not in _MAKERS:
         raise ValueError(f"unknown policy {name!r}; choose one of {', '.join(POLICIES)}")
-    return _MAKERS[name](idle_times)
+    return _MAKERS[name](readiness)

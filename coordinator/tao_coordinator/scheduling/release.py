@@ -2,16 +2,17 @@
 
 A seat is worth keeping as long as waiting for its session is cheaper than refilling its cache
 later. The price is R, the time to refill the backend's whole pool (`core.rates`); the waiting is
-the idle time still to come: told by the session itself (progress, deadline), bounded by the
-harness's time-out, or drawn from the histogram of its tool (`prediction.duration_histogram`).
+drawn from what the readiness predictor says of this session now: its own word (deadline, progress),
+the harness's time-out, or past durations of the tool given that it has lasted this long. Ski rental
+with a known distribution: give up at tau* = argmin E[min(D, tau)] + R P(D > tau); 0 = at once.
+
 Releasing evicts nothing: the engine's own LRU decides whose blocks go, and a session that comes
 back in time is still resident.
 """
 
-from tao_coordinator.core import telemetry
 from tao_coordinator.core.model import Backend, Session
 from tao_coordinator.core.state import State
-from tao_coordinator.prediction.duration_histogram import DurationHistogram
+from tao_coordinator.prediction.predictor import ReadinessPredictor
 
 
 def refill_price_s(state: State, backend: Backend) -> float:
@@ -24,14 +25,8 @@ def refill_price_s(state: State, backend: Backend) -> float:
     )
 
 
-def idle_key(state: State, session: Session) -> str:
-    """Name of the distribution that this session's idle time is drawn from."""
-    activity = state.activities.get(session.key.session_id)
-    return "" if activity is None else activity.last_tool_key
-
-
 def seats_not_worth_keeping(
-    state: State, idle_times: DurationHistogram, now_s: float
+    state: State, readiness: ReadinessPredictor, now_s: float
 ) -> list[Session]:
     """Idle sessions whose seat is better promised to somebody else."""
     prices = {b.backend_id: refill_price_s(state, b) for b in state.backends.values()}
@@ -41,25 +36,9 @@ def seats_not_worth_keeping(
         if session.seat is not None
         and not session.seat.released
         and session.idle_since_s is not None
-        and _is_too_dear(state, session, prices[session.seat.backend_id], idle_times, now_s)
+        and now_s - session.idle_since_s >= state.parameters.release_grace_s
+        and readiness.remaining(session.key.session_id, now_s).keep_limit_s(
+            prices[session.seat.backend_id]
+        )
+        <= 0.0
     ]
-
-
-def _is_too_dear(
-    state: State,
-    session: Session,
-    refill_s: float,
-    idle_times: DurationHistogram,
-    now_s: float,
-) -> bool:
-    assert session.idle_since_s is not None
-    elapsed_s = now_s - session.idle_since_s
-    if elapsed_s < state.parameters.release_grace_s:
-        return False
-    told_s = telemetry.known_idle_s(state, session.key.session_id, now_s)
-    if told_s is not None:
-        return told_s > refill_s
-    at_most_s = telemetry.latest_end_s(state, session.key.session_id, now_s)
-    if at_most_s is not None and at_most_s <= refill_s:
-        return False
-    return elapsed_s >= idle_times.keep_limit_s(idle_key(state, session), refill_s)

@@ -22,7 +22,7 @@ import numpy as np
 
 from tao_coordinator.core.model import Backend, Session, Turn
 from tao_coordinator.core.state import State
-from tao_coordinator.prediction.duration_histogram import DurationHistogram
+from tao_coordinator.prediction.predictor import ReadinessPredictor
 from tao_coordinator.scheduling import release
 from tao_coordinator.scheduling.placement import INSTANT, PlacementProblem, solve
 from tao_coordinator.scheduling.policy import Assignment
@@ -61,9 +61,9 @@ class Tao:
 
     name = "tao"
 
-    def __init__(self, idle_times: DurationHistogram) -> None:
-        """Decide on the idle times that the engine collects in `idle_times`."""
-        self._idle_times = idle_times
+    def __init__(self, readiness: ReadinessPredictor) -> None:
+        """Decide on what `readiness` says, which the engine feeds."""
+        self._readiness = readiness
 
     def immediate(self, state: State, turn: Turn, now_s: float) -> Assignment | None:
         """Bypass for residents; everybody else queues, if only for this one step."""
@@ -82,7 +82,7 @@ class Tao:
         """Idle seats whose price is too high, while anybody waits for room."""
         if not state.held:
             return []
-        return release.seats_not_worth_keeping(state, self._idle_times, now_s)
+        return release.seats_not_worth_keeping(state, self._readiness, now_s)
 
     def admit(self, state: State, now_s: float) -> list[Assignment]:
         """Stage 1, bounds, stage 2."""

@@ -18,7 +18,7 @@ from tao_client import semconv
 from tao_coordinator.adapters.otlp import DecodedLogs, DecodedRecord
 from tao_coordinator.core.effects import Grant
 from tao_coordinator.core.events import ToolEnded
-from tao_coordinator.core.observation import BackendView, Counters, Observation
+from tao_coordinator.core.observation import BackendView, Counters, Observation, ReadinessView
 
 OTHER: Final = "_OTHER"
 TOOL_NAMES_MAX: Final = 50
@@ -150,6 +150,7 @@ class EngineCollector(Collector):
             sum(held.overdue for held in observation.held),
         )
         yield from _counters(observation.counters)
+        yield from _readiness(observation.readiness)
         yield from _backends(observation.backends)
 
 
@@ -206,11 +207,30 @@ def _counters(counters: Counters) -> Iterable[Metric]:
     )
 
 
+def _readiness(readiness: ReadinessView) -> Iterable[Metric]:
+    for name, text, value in (
+        ("tao_readiness_forecasts", "Resolved readiness forecasts.", readiness.num_forecasts),
+        ("tao_readiness_brier", "Mean squared error of their probabilities.", readiness.brier),
+        (
+            "tao_readiness_calibration_error",
+            "Mean difference of probability and observed share.",
+            readiness.calibration_error,
+        ),
+        (
+            "tao_readiness_interval_coverage_ratio",
+            "Share of idle times inside the stated 90 % interval.",
+            readiness.interval_coverage,
+        ),
+    ):
+        yield _gauge(name, text, value)
+
+
 def _backends(backends: Sequence[BackendView]) -> Iterable[Metric]:
     columns: tuple[tuple[str, str, Callable[[BackendView], float | None]], ...] = (
         ("healthy", "1 while the backend answers.", lambda b: b.healthy),
         ("draining", "1 while it takes no new turn.", lambda b: b.draining),
         ("capacity_tokens", "KV pool.", lambda b: b.capacity_tokens),
+        ("capacity_factor", "Correction by the controller.", lambda b: b.capacity_factor),
         ("budget_tokens", "What may be committed by plan.", lambda b: b.budget_tokens),
         ("committed_tokens", "Held seats and their reserve.", lambda b: b.committed_tokens),
         ("released_tokens", "Released seats.", lambda b: b.released_tokens),

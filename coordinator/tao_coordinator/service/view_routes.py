@@ -74,6 +74,8 @@ class ViewRoutes:
                 "sessions": observation.sessions,
                 "held": observation.held,
                 "counters": observation.counters,
+                "readiness": observation.readiness,
+                "passes_through": observation.passes_through,
             }
         )
 

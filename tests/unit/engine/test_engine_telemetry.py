@@ -3,19 +3,17 @@
 import pytest
 from engine_driver import EngineDriver
 
-from tao_coordinator.core import telemetry
 from tao_coordinator.core.events import (
+    LeaseReleased,
     SessionDeadlineSet,
     SessionHeartbeat,
     SessionStarted,
     SessionWaiting,
     ToolProgressed,
+    TurnRequested,
 )
 from tao_coordinator.core.parameters import Parameters
-
-
-def known_idle_s(d: EngineDriver, session_id: str = "s") -> float | None:
-    return telemetry.known_idle_s(d.engine.state, session_id, d.now_s)
+from tao_coordinator.prediction.remaining import Remaining, Source
 
 
 def phase(d: EngineDriver) -> str:
@@ -93,80 +91,71 @@ def test_open_calls_per_session_are_bounded() -> None:
     assert len(d.engine.observe(d.now_s).sessions[0].open_tool_calls) == 256
 
 
-def test_remaining_time_comes_from_the_start_event() -> None:
+# What the engine passes on to the predictor; what that makes of it is tested with the predictors.
+
+
+def remaining(d: EngineDriver, session_id: str = "s") -> Remaining:
+    return d.engine.readiness.remaining(session_id, d.now_s)
+
+
+def test_announced_end_reaches_the_predictor() -> None:
     d = EngineDriver(100_000)
+    d.turn("s")
     d.tool("s", remaining_s=12.0)
     d.step(after_s=5.0)
-    assert known_idle_s(d) == pytest.approx(7.0)
+    assert remaining(d).median_s == pytest.approx(7.0, rel=0.2)
 
 
-def test_progress_ratio_extrapolates_and_remaining_overrides() -> None:
+def test_progress_reaches_the_predictor() -> None:
     d = EngineDriver(100_000)
+    d.turn("s")
     d.tool("s")
-    assert known_idle_s(d) is None
     d.step(ToolProgressed(session_id="s", call_id="c", ratio=0.25), after_s=10.0)
-    assert known_idle_s(d) == pytest.approx(30.0)
-    d.step(ToolProgressed(session_id="s", call_id="c", remaining_s=3.0))
-    assert known_idle_s(d) == pytest.approx(3.0)
+    assert remaining(d).source is Source.PROGRESS
+    assert remaining(d).median_s == pytest.approx(30.0, rel=0.4)
 
 
-@pytest.mark.parametrize("event", [{"ratio": 0.0}, {"ratio": None}])
-def test_progress_that_says_nothing_changes_nothing(event: dict[str, float | None]) -> None:
+def test_deadline_and_wait_reach_the_predictor() -> None:
     d = EngineDriver(100_000)
-    d.tool("s")
-    d.step(ToolProgressed(session_id="s", call_id="c", **event), after_s=10.0)
-    assert known_idle_s(d) is None
-
-
-def test_progress_of_an_unknown_call_is_ignored() -> None:
-    d = EngineDriver(100_000)
-    d.step(ToolProgressed(session_id="s", call_id="x", remaining_s=3.0))
-    assert known_idle_s(d) is None
-
-
-def test_session_returns_with_the_last_of_its_parallel_calls() -> None:
-    d = EngineDriver(100_000)
-    d.tool("s", "a", remaining_s=3.0)
-    d.tool("s", "b", remaining_s=9.0)
-    assert known_idle_s(d) == pytest.approx(9.0)
-    d.tool("s", "c")
-    assert known_idle_s(d) is None
-
-
-def test_time_out_bounds_an_expected_end() -> None:
-    d = EngineDriver(100_000)
-    d.tool("s", remaining_s=100.0, timeout_s=20.0)
-    assert known_idle_s(d) == pytest.approx(20.0)
-    assert telemetry.latest_end_s(d.engine.state, "s", d.now_s) == pytest.approx(20.0)
+    d.turn("s")
+    d.step(SessionDeadlineSet(session_id="s", remaining_s=40.0))
+    assert remaining(d).median_s == pytest.approx(40.0, rel=0.2)
+    d.turn("t")
+    d.step(SessionWaiting(session_id="t", reason="user_input", expected_duration_s=90.0))
+    assert remaining(d, "t").median_s == pytest.approx(90.0, rel=0.4)
 
 
 def test_background_call_is_not_waited_for() -> None:
     d = EngineDriver(100_000)
     d.turn("s")
     d.tool("s", background=True, remaining_s=500.0)
-    assert known_idle_s(d) is None
+    assert remaining(d).median_s < 100.0
     assert phase(d) == "idle"
 
 
-def test_deadline_wins_and_the_next_tool_clears_it() -> None:
+def test_running_turn_is_known_to_the_predictor_and_so_is_its_end() -> None:
     d = EngineDriver(100_000)
-    d.tool("s", "a", remaining_s=3.0)
-    d.step(SessionDeadlineSet(session_id="s", remaining_s=40.0))
-    assert known_idle_s(d) == pytest.approx(40.0)
-    d.tool("s", "b", remaining_s=9.0)
-    assert known_idle_s(d) == pytest.approx(9.0)
+    request_id = d.ask("s")
+    assert remaining(d).source is Source.TURN
+    d.done(request_id)
+    assert remaining(d).source is not Source.TURN
 
 
-def test_wait_with_an_expected_duration_is_known() -> None:
+def test_lost_lease_ends_the_turn_for_the_predictor_too() -> None:
     d = EngineDriver(100_000)
-    d.step(SessionWaiting(session_id="s", reason="user_input", expected_duration_s=90.0))
-    assert known_idle_s(d) == pytest.approx(90.0)
-    d.step(SessionWaiting(session_id="s"))
-    assert phase(d) == "wait"
+    d.turn("s")
+    d.ask("s")
+    d.step(after_s=6.0)
+    assert remaining(d).source is not Source.TURN
 
 
-def test_unknown_session_id_has_no_known_idle_time() -> None:
-    assert known_idle_s(EngineDriver(100_000), "nobody") is None
+def test_release_and_next_request_in_one_step_are_taken_in_order() -> None:
+    d = EngineDriver(100_000)
+    first = d.ask("s")
+    released = LeaseReleased(lease_id=d.grants[first].lease_id, input_tokens=10_000)
+    d.step(released, TurnRequested(request_id="r2", session_id="s", input_tokens=10_100))
+    assert d.reason_of("r2") == "resident"
+    assert remaining(d).source is Source.TURN
 
 
 def test_session_start_carries_the_priority() -> None:

@@ -13,10 +13,11 @@ from tao_coordinator.core.events import (
     BackendDrained,
     LeaseRenewed,
     SessionDeadlineSet,
+    ToolEnded,
+    ToolStarted,
     TurnOutcome,
 )
 from tao_coordinator.core.parameters import Parameters
-from tao_coordinator.prediction.duration_histogram import bucket_index
 
 ONE = 40_000
 """Pool for one 10k session with its reserve."""
@@ -437,6 +438,17 @@ def test_released_seats_still_weigh_on_new_sessions() -> None:
 # --- release by price ---------------------------------------------------------------------------
 
 
+def teach(d: EngineDriver, key: str, duration_s: float, times: int = 100) -> None:
+    """Past calls of a tool, of sessions that are no concern of the test."""
+    for n in range(times):
+        start = ToolStarted(session_id=f"past {key} {n}", call_id="c", name="bash", key=key)
+        d.engine.readiness.observe(start, d.now_s)
+    d.now_s += duration_s
+    for n in range(times):
+        end = ToolEnded(session_id=f"past {key} {n}", call_id="c", duration_s=duration_s)
+        d.engine.readiness.observe(end, d.now_s)
+
+
 def seat_released(d: EngineDriver, session_id: str) -> bool:
     views = {s.session_id: s for s in d.engine.observe(d.now_s).sessions}
     return views[session_id].seat_released
@@ -481,8 +493,7 @@ def test_tool_that_ends_before_the_price_keeps_its_seat() -> None:
 
 def test_time_out_below_the_price_keeps_the_seat_however_long_the_history() -> None:
     d = EngineDriver(ONE)
-    for _ in range(300):
-        d.engine.idle_times.add("bash", 250.0)
+    teach(d, "bash", 250.0)
     d.turn("s")
     d.tool("s", timeout_s=30.0)
     d.ask("new")
@@ -493,8 +504,7 @@ def test_time_out_below_the_price_keeps_the_seat_however_long_the_history() -> N
 def test_history_of_the_tool_decides_without_an_announcement() -> None:
     for duration_s, expected in ((250.0, True), (1.5, False)):
         d = EngineDriver(ONE)
-        for _ in range(300):
-            d.engine.idle_times.add("make", duration_s)
+        teach(d, "make", duration_s)
         d.turn("s")
         d.tool("s", key="make")
         d.ask("new")
@@ -502,15 +512,16 @@ def test_history_of_the_tool_decides_without_an_announcement() -> None:
         assert seat_released(d, "s") is expected
 
 
-def test_idle_time_is_learned_from_the_next_request() -> None:
-    d = EngineDriver(100_000)
-    d.turn("s")
-    d.tool("s", key="make")
+def test_tools_of_live_sessions_teach_the_predictor() -> None:
+    d = EngineDriver(2_000_000)
+    for n in range(30):
+        d.turn(f"s{n}")
+        d.tool(f"s{n}", key="make")
     d.step(after_s=100.0)
-    d.tool_end("s")
-    d.ask("s", 10_200)
-    weights = d.engine.idle_times.weights("make")
-    assert max(range(len(weights)), key=weights.__getitem__) == bucket_index(100.0)
+    for n in range(30):
+        d.tool_end(f"s{n}")
+    d.tool("fresh", key="make")
+    assert d.engine.readiness.remaining("fresh", d.now_s).median_s == pytest.approx(100.0, rel=0.3)
 
 
 def test_released_session_that_comes_back_in_time_is_still_resident() -> None:
