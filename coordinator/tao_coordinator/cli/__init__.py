@@ -48,7 +48,10 @@ def _run(argv: Sequence[str] | None) -> int:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0].startswith("tao_"):
             raise
-        return _fail('this command needs more packages: pip install "tao-client[coordinator]"')
+        return _fail(
+            f"this command needs more packages ({error.name} is missing): "
+            'pip install "tao-client[coordinator]"'
+        )
     except (UsageError, ValueError, OSError) as error:
         return _fail(_one_line(error))
     except Exception as error:

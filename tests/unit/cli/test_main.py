@@ -67,8 +67,10 @@ def test_missing_extra_says_what_to_install(
 ) -> None:
     error = ModuleNotFoundError("No module named 'starlette'", name="starlette.routing")
     assert main_running(monkeypatch, fails_with(error)) == 2
-    expected = 'tao: this command needs more packages: pip install "tao-client[coordinator]"\n'
-    assert capsys.readouterr().err == expected
+    assert capsys.readouterr().err == (
+        "tao: this command needs more packages (starlette.routing is missing): "
+        'pip install "tao-client[coordinator]"\n'
+    )
 
 
 @pytest.mark.parametrize(
