@@ -31,6 +31,9 @@ class PolicyResult:
     """Prompt tokens found cached over prompt tokens, 0..1."""
     output_tokens_per_s: float
     hold_s_max: float
+    """Longest wait for a lease; of a new session, in line, as a rule."""
+    hold_started_s_max: float
+    """Longest wait of a session that had a cache to lose."""
     makespan_s: float
     pressure_mean: float
     """Sum of live sessions' contexts over the pool of all backends, mean over the run's time."""
@@ -98,6 +101,7 @@ def summarise(
         hit_rate=sum(number(r, "cached_tokens") for r in done) / max(1.0, prompt),
         output_tokens_per_s=sum(number(r, "output_tokens") for r in done) / makespan_s,
         hold_s_max=max(number(t, "hold_s") for t in turns) * time_scale,
+        hold_started_s_max=longest_started_hold_s(turns) * time_scale,
         makespan_s=makespan_s,
         pressure_mean=context_mean / pool_tokens,
         pressure_max=context_max / pool_tokens,
@@ -125,6 +129,18 @@ def first_token_times_s(turns: Iterable[Record], requests: Iterable[Record]) -> 
         if firsts:
             found.append(max(firsts) - asked)
     return found
+
+
+def longest_started_hold_s(turns: Iterable[Record]) -> float:
+    """Longest hold among turns that were not their session's first."""
+    seen: set[str] = set()
+    longest_s = 0.0
+    for turn in sorted(turns, key=lambda record: number(record, "asked_at")):
+        session_id = str(turn.get("session_id"))
+        if session_id in seen:
+            longest_s = max(longest_s, number(turn, "hold_s"))
+        seen.add(session_id)
+    return longest_s
 
 
 def context_tokens(turns: Iterable[Record], sessions: Iterable[Record]) -> tuple[float, int]:

@@ -15,6 +15,7 @@ _COLUMNS: list[tuple[str, str, str]] = [
     ("hit rate", "hit_rate", ".3f"),
     ("output tok/s", "output_tokens_per_s", ".0f"),
     ("longest hold s", "hold_s_max", ".0f"),
+    ("of a started one", "hold_started_s_max", ".0f"),
 ]
 
 
@@ -52,5 +53,6 @@ def verdict(results: list[PolicyResult], policy: str = "tao") -> str:
     return (
         f"With a {pressure}, mean task time under {policy} is {abs(change):.0%} {word} than under "
         f"{best.policy}, the best of the others (cache hit rate {ours.hit_rate:.2f} against "
-        f"{best.hit_rate:.2f}); the price is a longest hold of {ours.hold_s_max:.0f} s."
+        f"{best.hit_rate:.2f}); the price is waiting: new sessions up to {ours.hold_s_max:.0f} s in "
+        f"line, started ones up to {ours.hold_started_s_max:.0f} s."
     )

@@ -8,6 +8,7 @@ from tao_coordinator.demo.measure import (
     PolicyResult,
     context_tokens,
     first_token_times_s,
+    longest_started_hold_s,
     percentile,
     summarise,
 )
@@ -73,6 +74,7 @@ def test_summary_is_in_engine_seconds_and_counts_from_the_asking() -> None:
     assert result.makespan_s == pytest.approx(60.0)
     assert result.output_tokens_per_s == pytest.approx(30 / 60)
     assert result.hold_s_max == pytest.approx(5.0)
+    assert result.hold_started_s_max == pytest.approx(5.0)
     # Contexts: a 110 from 12 to 16; b 110 at 14, where it ends at once.
     assert result.pressure_max == pytest.approx(220 / 200)
     assert result.pressure_mean == pytest.approx(110 / 200)
@@ -88,6 +90,11 @@ def test_request_counts_for_the_turn_in_whose_interval_it_arrived() -> None:
     turns = [turn("a", 0.0, 5.0), turn("a", 6.0, 9.0), turn("b", 0.0, 9.0)]
     requests = [request("a", 7.0, 8.0), request("a", 1.0, 1.5), request("a", 2.0, 4.0)]
     assert first_token_times_s(turns, requests) == [4.0, 2.0]
+
+
+def test_first_turn_of_a_session_is_no_started_hold() -> None:
+    turns = [turn("a", 5.0, 6.0, hold_s=2.0), turn("a", 0.0, 1.0, hold_s=9.0), turn("b", 0.0, 1.0)]
+    assert longest_started_hold_s(turns) == 2.0
 
 
 def test_peak_context_forgets_sessions_that_have_ended() -> None:
@@ -115,6 +122,7 @@ def result(policy: str, task_s: float, **more: float) -> PolicyResult:
         "hit_rate": 0.5,
         "output_tokens_per_s": 3.0,
         "hold_s_max": 4.0,
+        "hold_started_s_max": 1.0,
         "makespan_s": 5.0,
         "pressure_mean": 1.5,
         "pressure_max": 2.0,
@@ -128,7 +136,10 @@ def test_table_has_one_aligned_line_per_policy() -> None:
 
     lines = table([result("round-robin", 100.0), result("tao", 7.0)]).splitlines()
     assert lines[0].startswith("policy")
-    assert lines[2].split() == ["round-robin", "100", "100", "1.00", "2.0", "0.500", "3", "4"]
+    assert lines[2].split() == [
+        "round-robin",
+        *["100", "100", "1.00", "2.0", "0.500", "3", "4", "1"],
+    ]
     for heading, line in pairwise([lines[0], *lines[2:]]):
         assert len(heading) == len(line)
 
