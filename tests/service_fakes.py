@@ -97,6 +97,12 @@ class FakeEngine:
     def has_lease(self, lease_id: str) -> bool:
         return lease_id in self.live_leases
 
+    def learned(self) -> dict[str, object]:
+        return {}
+
+    def recall(self, learned: Mapping[str, object]) -> None:
+        raise ValueError("a fake remembers nothing")
+
     def observe(self, now_s: float) -> Observation:
         return Observation(
             policy="fake",

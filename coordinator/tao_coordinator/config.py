@@ -74,6 +74,8 @@ class CoordinatorConfig:
     time_scale: float = 1.0
     """Only for simulated engines that run this many times faster than real ones."""
     log_level: str = "info"
+    state_dir: str | None = None
+    """Where learned durations are kept across restarts; `None`: nowhere."""
 
     def __post_init__(self) -> None:
         """Refuse what would fail later and less clearly."""

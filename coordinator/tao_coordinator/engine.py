@@ -11,7 +11,7 @@ every turn ends in grant, rejection or cancellation; sums return to 0; time neve
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -144,6 +144,18 @@ class Engine:
     def has_lease(self, lease_id: str) -> bool:
         """Whether this lease is alive, as of the last step."""
         return lease_id in self.state.leases
+
+    def learned(self) -> dict[str, object]:
+        """Past durations as plain values, for `recall` after a restart."""
+        return self.readiness.export()
+
+    def recall(self, learned: Mapping[str, object]) -> None:
+        """Add what an earlier engine has learned.
+
+        Raises:
+            ValueError: it is no export of this predictor; nothing is changed then.
+        """
+        self.readiness.merge(learned)
 
     def check(self) -> None:
         """Assert every invariant; O(everything), for tests and simulation."""

@@ -57,6 +57,11 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="only for simulated engines that run FACTOR times faster than real ones: the"
         " scheduler's own times (bounds of a hold, grace, ticks) are divided by it",
     )
+    parser.add_argument(
+        "--state-dir",
+        metavar="DIR",
+        help="keep what is learned of tool durations here across restarts (default: nowhere)",
+    )
     parser.add_argument("--log-level", metavar="LEVEL", help=f"one of {', '.join(LOG_LEVELS)}")
     parser.set_defaults(run=run)
 
@@ -121,6 +126,7 @@ def config_from(arguments: argparse.Namespace, environment: Mapping[str, str]) -
         api_key=setting("api_key", "") or None,
         time_scale=_number("--time-scale", setting("time_scale", "1")),
         log_level=setting("log_level", "info").lower(),
+        state_dir=setting("state_dir", "") or None,
     )
 
 

@@ -53,6 +53,6 @@ def verdict(results: list[PolicyResult], policy: str = "tao") -> str:
     return (
         f"With a {pressure}, mean task time under {policy} is {abs(change):.0%} {word} than under "
         f"{best.policy}, the best of the others (cache hit rate {ours.hit_rate:.2f} against "
-        f"{best.hit_rate:.2f}); the price is waiting: new sessions up to {ours.hold_s_max:.0f} s in "
-        f"line, started ones up to {ours.hold_started_s_max:.0f} s."
+        f"{best.hit_rate:.2f}); the price is waiting: new sessions up to {ours.hold_s_max:.0f} s "
+        f"in line, started ones up to {ours.hold_started_s_max:.0f} s."
     )

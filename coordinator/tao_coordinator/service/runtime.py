@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
@@ -50,6 +50,14 @@ class DecisionEngine(Protocol):
 
     def observe(self, now_s: float) -> Observation:
         """Show the whole state."""
+        ...
+
+    def learned(self) -> dict[str, object]:
+        """Past durations as plain values."""
+        ...
+
+    def recall(self, learned: Mapping[str, object]) -> None:
+        """Add what an earlier engine has learned; `ValueError` when it is none."""
         ...
 
 

@@ -12,7 +12,8 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Coroutine, Generator
+from pathlib import Path
 from types import FrameType
 from typing import Final
 
@@ -24,6 +25,7 @@ from tao_coordinator.config import CoordinatorConfig
 from tao_coordinator.core.events import BackendAdded
 from tao_coordinator.errors import ConfigurationError
 from tao_coordinator.service.app import build_app
+from tao_coordinator.service.history_file import HistoryFile
 from tao_coordinator.service.metrics import ServiceMetrics
 from tao_coordinator.service.poller import BackendPoller
 from tao_coordinator.service.runtime import DecisionEngine, Runtime
@@ -90,6 +92,9 @@ def serve(
     disable_created_metrics()
     listener = bind(config.host, config.port)
     with listener:
+        history = None if config.state_dir is None else HistoryFile(Path(config.state_dir))
+        if history is not None and history.load(engine.recall):
+            _log.info("durations learned earlier were read from %s", history.path)
         metrics = ServiceMetrics()
         runtime = Runtime(engine, metrics)
         server = _Server(
@@ -110,12 +115,19 @@ def serve(
             lambda: on_listening(_url(config.host, listener)),
         )
         with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
-            runner.run(_serve(config, runtime, server, listener))
+            keep = None if history is None else lambda: history.keep(engine.learned)
+            runner.run(_serve(config, runtime, server, listener, keep))
+        if history is not None:
+            history.save(engine.learned())
     return 130 if server.exit_signal == signal.SIGINT else 0
 
 
 async def _serve(
-    config: CoordinatorConfig, runtime: Runtime, server: "_Server", listener: socket.socket
+    config: CoordinatorConfig,
+    runtime: Runtime,
+    server: "_Server",
+    listener: socket.socket,
+    keep: Callable[[], Coroutine[None, None, None]] | None,
 ) -> None:
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=len(config.backends))
     timeout = httpx2.Timeout(2.0)
@@ -141,21 +153,23 @@ async def _serve(
             ]
         )
         async with asyncio.TaskGroup() as group:
-            pollers = [
+            background = [
                 group.create_task(
                     BackendPoller(backend, client, runtime.dispatch).run(first_poll_done),
                     name=f"poll {backend.backend_id}",
                 )
                 for backend in config.backends
             ]
+            if keep is not None:
+                background.append(group.create_task(keep(), name="keep durations"))
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(polled.wait(), FIRST_POLLS_S_MAX)
             try:
                 await server.serve(sockets=[listener])
             finally:
                 runtime.close()
-                for poller in pollers:
-                    poller.cancel()
+                for task in background:
+                    task.cancel()
 
 
 class _Server(uvicorn.Server):
