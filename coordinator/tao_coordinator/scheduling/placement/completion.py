@@ -14,6 +14,7 @@ Size: (sessions + 1) x m x levels of int64, `CELLS_MAX` at most. Time: the same 
 
 import numpy as np
 
+from tao_coordinator.scheduling.placement.effort import Meter
 from tao_coordinator.scheduling.placement.packing import Pairs, exact_sum
 from tao_coordinator.scheduling.placement.problem import Int64
 
@@ -26,21 +27,18 @@ _SAFE = 2.0**62
 class Completion:
     """Tables for one order of sessions."""
 
-    def __init__(
-        self, pairs: Pairs, prices: Int64, seat_prices: Int64, levels: int | None = None
-    ) -> None:
+    def __init__(self, pairs: Pairs, prices: Int64, seat_prices: Int64, meter: Meter) -> None:
         """Build F_j for all j.
 
         Args:
             pairs: sessions in the order in which they will be decided.
             prices: [n] u_i.
             seat_prices: [m] mu_b; 0 where there is no limit.
-            levels: grid points of the largest budget; None: as many as `CELLS_MAX` allows.
+            meter: counts the work and may end it.
         """
         n, m = pairs.values.shape
         largest = max(1, int(pairs.budgets.max(initial=0)))
-        if levels is None:
-            levels = min(_LEVELS_MAX, max(_LEVELS_MIN, CELLS_MAX // ((n + 1) * m)))
+        levels = min(_LEVELS_MAX, max(_LEVELS_MIN, CELLS_MAX // ((n + 1) * m)))
         self.quantum = max(1, -(-largest // levels))
         self.seat_prices = seat_prices
         self.reduced: Int64 = pairs.values - prices[:, None] - seat_prices
@@ -52,7 +50,9 @@ class Completion:
         self.tables = np.zeros((n + 1, m, self._size), np.int64)
         for j in range(n - 1, -1, -1):
             self._prepend(j)
-        self.work = n * (2 + m * self._size // 700)
+            meter.spend(2 + m * self._size // 700)
+            if j % 16 == 0:
+                meter.checkpoint()
 
     def _prepend(self, j: int) -> None:
         after, table = self.tables[j + 1], self.tables[j]

@@ -39,6 +39,10 @@ FULL = Effort(work=1_500_000, token_gap=0.005)
 """All rungs, about 1.5 s at most."""
 
 
+class EffortSpent(Exception):
+    """Raised at a checkpoint inside a block, so that no block runs on for long."""
+
+
 class Meter:
     """Work spent so far against an effort."""
 
@@ -51,6 +55,15 @@ class Meter:
     def spend(self, work: int) -> None:
         """Count work done."""
         self.spent += work
+
+    def checkpoint(self) -> None:
+        """End the current block if the effort is spent; what was found so far is kept.
+
+        Raises:
+            EffortSpent: it is.
+        """
+        if self.exhausted:
+            raise EffortSpent
 
     @property
     def exhausted(self) -> bool:

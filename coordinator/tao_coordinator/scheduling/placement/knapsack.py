@@ -82,7 +82,7 @@ def solve(
     """
     items = ((values > 0) & (weights <= capacity)).nonzero()[0]
     w, v = weights[items], values[items]
-    if int(w.sum()) <= capacity:
+    if not len(items) or int(w.sum()) <= capacity:
         value = int(v.sum())
         return Knapsack(items, value, value, 8)
     if len(items) <= ENUMERATED_MAX:
@@ -235,6 +235,8 @@ class _Search:
             bound += v
             keep = bound >= self.incumbent + self.tolerance - self.slack
             keep[1:] &= v[1:] > best[:-1]
+            if under and self.tolerance:  # its own bound may be within the tolerance
+                keep[int(v[:under].argmax())] = True
             kept = keep.nonzero()[0]
             self.work += 20 + len(index) // 32
             if len(kept) > self.labels_max:

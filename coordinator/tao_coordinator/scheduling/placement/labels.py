@@ -113,8 +113,7 @@ def search(question: Question, beam: int, meter: Meter) -> LabelAnswer:
     prices, seat_prices = prices[sessions], peggings[best].seat_prices
     if not is_safe(kept, prices, seat_prices):
         return LabelAnswer(None, excess)
-    completion = Completion(kept, prices, seat_prices)
-    meter.spend(completion.work)
+    completion = Completion(kept, prices, seat_prices, meter)
     chain_of = chains(pairs._replace(values=question.values))[sessions]
     run = _Run(kept, values, completion, chain_of, (question.more_than, floor), beam)
     found = run.run(meter)

@@ -23,7 +23,7 @@ from tao_coordinator.scheduling.placement import (
     price_phases,
     stage_fill,
 )
-from tao_coordinator.scheduling.placement.effort import Effort, Meter
+from tao_coordinator.scheduling.placement.effort import Effort, EffortSpent, Meter
 from tao_coordinator.scheduling.placement.incumbent import Incumbent
 from tao_coordinator.scheduling.placement.packing import PackedProblem
 from tao_coordinator.scheduling.placement.plan import Rung, check_feasible
@@ -42,7 +42,7 @@ _TOKENS = 3
 
 
 def climb(packed: PackedProblem, effort: Effort, meter: Meter) -> Incumbent:
-    """Search until proved or the effort is spent."""
+    """Search from nothing until proved or the effort is spent."""
     incumbent = Incumbent(packed)
     pairs = packed.pairs
     meter.spend(20 + pairs.values.size // 50)
@@ -53,22 +53,37 @@ def climb(packed: PackedProblem, effort: Effort, meter: Meter) -> Incumbent:
     if _done(incumbent, effort, meter, Rung.STAGE_FILL):
         return incumbent
     _stage_fill(packed, incumbent, meter)
+    climb_from(incumbent, effort, meter)
+    return incumbent
+
+
+def climb_from(incumbent: Incumbent, effort: Effort, meter: Meter) -> None:
+    """Search on from a plan and a bound: rungs 3 to 5."""
+    packed = incumbent.packed
+    if _done(incumbent, effort, meter, Rung.STAGE_FILL):
+        return
     bound, work = bounds.surrogate(packed)
     meter.spend(work)
     incumbent.limit(bound)
     if _done(incumbent, effort, meter, Rung.PRICES):
-        return incumbent
+        return
+    try:
+        _prove_all(packed, incumbent, effort, meter)
+    except EffortSpent:
+        return
+
+
+def _prove_all(packed: PackedProblem, incumbent: Incumbent, effort: Effort, meter: Meter) -> None:
     views: list[View] = []
     for coordinate in range(_TOKENS + 1):
         if not packed.sums_max[coordinate] or _proved(incumbent, coordinate):
             continue
         if views and _search_all_below(packed, views, incumbent, meter):
-            break
+            return
         start = views[-1] if views else packed_view(packed)
         views.append(price_phases.descend(packed, start, coordinate, incumbent, meter))
         if not _prove(packed, views, coordinate, incumbent, effort, meter):
-            break
-    return incumbent
+            return
 
 
 def _prove(
@@ -178,11 +193,7 @@ def _search_neighbourhoods(
 ) -> None:
     better = cohen_katz_raz.improve(packed.pairs, incumbent.backend_of, meter, 2, _FINE_LABELS_MAX)
     incumbent.offer(better, Rung.NEIGHBOURHOOD)
-    failures_max = len(packed.pairs.budgets) ** 2
-    better = neighbourhood.search(
-        packed, views, incumbent.backend_of, incumbent.bound, meter, failures_max
-    )
-    incumbent.offer(better, Rung.NEIGHBOURHOOD)
+    neighbourhood.search(incumbent, views, meter, len(packed.pairs.budgets) ** 2)
 
 
 def _done(incumbent: Incumbent, effort: Effort, meter: Meter, following: Rung) -> bool:

@@ -12,7 +12,9 @@ import numpy as np
 
 from tao_coordinator.scheduling.placement import labels
 from tao_coordinator.scheduling.placement.effort import Meter
-from tao_coordinator.scheduling.placement.packing import PackedProblem, Pairs
+from tao_coordinator.scheduling.placement.incumbent import Incumbent
+from tao_coordinator.scheduling.placement.packing import Pairs
+from tao_coordinator.scheduling.placement.plan import Rung
 from tao_coordinator.scheduling.placement.problem import Int64
 from tao_coordinator.scheduling.placement.views import View
 
@@ -21,31 +23,22 @@ _SIZES = (3, 2, 4)
 _BEAM = 200
 
 
-def search(
-    packed: PackedProblem,
-    views: list[View],
-    backend_of: Int64,
-    bound: int,
-    meter: Meter,
-    failures_max: int,
-) -> Int64:
-    """[n] a plan at least as good as `backend_of`.
+def search(incumbent: Incumbent, views: list[View], meter: Meter, failures_max: int) -> None:
+    """Improve the best plan.
 
     Args:
-        packed: sessions, backends, values.
+        incumbent: where to start, and where better plans go.
         views: units and prices in which bounds are good.
-        backend_of: [n] where to start.
-        bound: packed value at which to stop, being optimal.
         meter: counts the work and ends the search.
         failures_max: draws in a row without gain after which to stop.
     """
-    pairs = packed.pairs
+    pairs = incumbent.packed.pairs
     draw = np.random.default_rng(0)
     num_backends = len(pairs.budgets)
     sizes = [size for size in _SIZES if size < num_backends]
-    value, failures, number = pairs.value_of(backend_of), 0, 0
+    failures, number = 0, 0
     tried: set[tuple[int, ...]] = set()
-    while sizes and failures < failures_max and value < bound and not meter.exhausted:
+    while sizes and failures < failures_max and not incumbent.closed and not meter.exhausted:
         size = sizes[number % len(sizes)]
         number += 1
         backends = np.sort(draw.choice(num_backends, size, replace=False))
@@ -53,14 +46,13 @@ def search(
         better = None
         if key not in tried:
             tried.add(key)
-            better = _reoptimise(pairs, views, backend_of, backends, meter)
+            better = _reoptimise(pairs, views, incumbent.backend_of, backends, meter)
         if better is None:
             failures += 1
         else:
-            backend_of, failures = better, 0
-            value = pairs.value_of(backend_of)
+            incumbent.offer(better, Rung.NEIGHBOURHOOD)
+            failures = 0
             tried.clear()
-    return backend_of
 
 
 def _reoptimise(

@@ -90,6 +90,15 @@ class PackedProblem:
             digits.append(digit)
         return digits
 
+    def bound_value(self, bound: Objective) -> int:
+        """A bound on every coordinate as a packed one."""
+        limits = list(bound)
+        limits[3] = -(-limits[3] >> self.tokens_shift)
+        return sum(
+            min(limit, largest) * unit
+            for limit, largest, unit in zip(limits, self.sums_max, self.units, strict=True)
+        )
+
     def bound_vector(self, packed_bound: int) -> Objective:
         """Read a packed upper bound from the top."""
         digits = self.digits(packed_bound)

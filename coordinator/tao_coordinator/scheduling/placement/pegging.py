@@ -51,8 +51,7 @@ def peg(pairs: Pairs, prices: Int64, floor: int, meter: Meter) -> Pegged:
     if bound <= floor:
         return Pegged(np.zeros_like(allowed), seat_prices, bound)
     reduced -= seat_prices
-    table, quantum, work = _table(pairs, np.where(allowed, reduced, -1))
-    meter.spend(work)
+    table, quantum = _table(pairs, np.where(allowed, reduced, -1), meter)
     left = -(-np.maximum(pairs.budgets - pairs.weights, 0) // quantum)
     with_pair = reduced + table[np.arange(num_backends), left]
     seats = np.array([limit or 0 for limit in pairs.limits], np.int64)
@@ -60,8 +59,8 @@ def peg(pairs: Pairs, prices: Int64, floor: int, meter: Meter) -> Pegged:
     return Pegged(allowed & (without + with_pair > floor), seat_prices, bound)
 
 
-def _table(pairs: Pairs, reduced: Int64) -> tuple[Int64, int, int]:
-    """[m, levels] K_b(c) from above, the grid's quantum, and the work."""
+def _table(pairs: Pairs, reduced: Int64, meter: Meter) -> tuple[Int64, int]:
+    """[m, levels] K_b(c) from above, and the grid's quantum."""
     num_backends = len(pairs.budgets)
     largest = max(1, int(pairs.budgets.max(initial=0)))
     levels = min(_LEVELS_MAX, max(_LEVELS_MIN, _CELLS // max(1, num_backends)))
@@ -80,4 +79,6 @@ def _table(pairs: Pairs, reduced: Int64) -> tuple[Int64, int, int]:
                 )
                 shifted = table[rows, : size - step] + reduced[i][rows, None]
                 table[rows, step:] = np.maximum(table[rows, step:], shifted)
-    return table, quantum, len(useful) * (4 + num_backends * size // 700)
+        meter.spend(4 + num_backends * size // 700)
+    meter.checkpoint()
+    return table, quantum

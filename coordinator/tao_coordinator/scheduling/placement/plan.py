@@ -34,6 +34,8 @@ class Rung(IntEnum):
     """Search over reachable residual budgets under that bound."""
     NEIGHBOURHOOD = 5
     """The same search on a few backends at a time."""
+    GRID = 6
+    """Not of the ladder: the published dynamic programme (`dense_grid`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +101,8 @@ def objective_of(problem: AnyPlacementProblem, backend_of: Int64) -> Objective:
 def check_feasible(problem: AnyPlacementProblem, backend_of: Int64) -> None:
     """Assert one eligible backend each, budgets and session limits kept."""
     m = problem.num_backends
-    assert backend_of.shape == (problem.num_sessions,)
-    assert ((backend_of >= -1) & (backend_of < m)).all()
+    assert backend_of.shape == (problem.num_sessions,), "not one entry per session"
+    assert ((backend_of >= -1) & (backend_of < m)).all(), "no such backend"
     placed = (backend_of >= 0).nonzero()[0]
     where = backend_of[placed]
     assert problem.pair_eligible(placed, where).all(), "a session on a backend it may not use"

@@ -73,6 +73,7 @@ class Relaxation:
             last = self._gains[b]
             if last is not None and self._tolerances[b] <= tolerance and np.array_equal(gain, last):
                 continue
+            self._meter.checkpoint()
             answer = limited_knapsack.solve(
                 pairs.weights[:, b],
                 gain,
