@@ -15,11 +15,13 @@ With the coordinator dead, slow or wrong, calls go where they went before; with 
 SDK does nothing at all. Layers, each knowing only those above it: `semconv`, `errors`; `_config`,
 `_events`, `_breaker`, `_lease` (no I/O); `_channel`, `_courier`, `_emission`, `_otlp` (background);
 `_connection` (one per process); `_session`, `_tools`, `_turn`; `_usage`, `_model_call`,
-`_transport`, `_wrap`.
+`_transport`, `_wrap`, `_http_client`.
 """
 
 from tao_client._connection import connect as connect
 from tao_client._connection import disconnect as disconnect
+from tao_client._http_client import async_http_client as async_http_client
+from tao_client._http_client import http_client as http_client
 from tao_client._lease import Affinity as Affinity
 from tao_client._lease import HoldInfo as HoldInfo
 from tao_client._lease import Receipt as Receipt

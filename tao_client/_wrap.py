@@ -14,15 +14,15 @@ _LIBRARIES = ("httpx2", "httpx")
 
 
 def wrap(client: T) -> T:
-    """Schedule the model calls of an OpenAI client; returns the same object.
+    """Schedule the model calls of an OpenAI or Anthropic client; returns the same object.
 
     Each attempt of a call asks for a lease and goes to the backend of that lease; when none is
     given, it goes to the client's own base URL, unchanged. Copies (`with_options`), raw and
     streamed responses, retries and time-outs work as before. A second `wrap` changes nothing.
 
     Args:
-        client: `OpenAI` or `AsyncOpenAI`, 2.x or 3.x, or an httpx or httpx2 client that some other
-            library is given as its `http_client`.
+        client: `OpenAI` or `AsyncOpenAI`, 2.x or 3.x, `Anthropic` or `AsyncAnthropic`, or an httpx
+            or httpx2 client that some other library is given (`http_client` makes such a one).
 
     Raises:
         UnsupportedClientError: there is no httpx or httpx2 client in it.
@@ -34,7 +34,7 @@ def wrap(client: T) -> T:
     if library is None:
         raise UnsupportedClientError(
             f"cannot wrap {type(client).__name__}: it holds no httpx or httpx2 client. Give wrap() "
-            "an OpenAI or AsyncOpenAI client; for other HTTP clients use Session.turn()"
+            "an OpenAI, Anthropic, httpx or httpx2 client; for others use Session.turn()"
         )
     holder = cast("_TransportHolder", http_client)
     if isinstance(holder._transport, SyncRouting | AsyncRouting):
