@@ -97,6 +97,16 @@ class FakeEngine:
     def has_lease(self, lease_id: str) -> bool:
         return lease_id in self.live_leases
 
+    def honesty(self) -> ReadinessView:
+        return ReadinessView(
+            num_forecasts=10.0,
+            horizon_s=1.0,
+            brier=0.1,
+            calibration_error=0.02,
+            interval_coverage=0.9,
+            detail={},
+        )
+
     def learned(self) -> dict[str, object]:
         return {}
 
@@ -126,14 +136,6 @@ class FakeEngine:
                 hold_new_s_max=0.0,
                 prompt_tokens=0,
                 cached_tokens=0,
-            ),
-            readiness=ReadinessView(
-                num_forecasts=10.0,
-                horizon_s=1.0,
-                brier=0.1,
-                calibration_error=0.02,
-                interval_coverage=0.9,
-                detail={},
             ),
         )
 

@@ -139,7 +139,20 @@ class Engine:
     def observe(self, now_s: float) -> Observation:
         """The whole picture at `now_s`, for people and metrics; O(sessions)."""
         started_s = now_s if self._started_s is None else self._started_s
-        return observe(self.state, self.policy.name, self._readiness_view(), now_s, started_s)
+        return observe(self.state, self.policy.name, now_s, started_s)
+
+    def honesty(self) -> ReadinessView:
+        """How far the readiness predictor could be trusted so far; O(1), about 1 ms."""
+        calibration = self.readiness.calibration()
+        total = calibration.by_source["total"]
+        return ReadinessView(
+            num_forecasts=total.count,
+            horizon_s=calibration.horizon_s,
+            brier=total.brier,
+            calibration_error=total.calibration_error,
+            interval_coverage=calibration.coverage.covered,
+            detail=calibration.to_json(),
+        )
 
     def has_lease(self, lease_id: str) -> bool:
         """Whether this lease is alive, as of the last step."""
@@ -223,6 +236,8 @@ class Engine:
         if assignment.is_planned:
             state.totals.plans += 1
         lease = ledger.grant(state, turn, backend, now_s)
+        if assignment.keeps_pool:
+            intake.assert_pool(state, backend)
         if assignment.reason == "forced":
             cold = max(0, lease.need_tokens - lease.predicted_tokens)
             backend.next_forced_s = now_s + intake.prefill_s(state, backend, cold) / (
@@ -322,18 +337,6 @@ class Engine:
                 self.readiness.forget(session_id)
         state.replies_ended.clear()
         state.ids_gone.clear()
-
-    def _readiness_view(self) -> ReadinessView:
-        calibration = self.readiness.calibration()
-        total = calibration.by_source["total"]
-        return ReadinessView(
-            num_forecasts=total.count,
-            horizon_s=calibration.horizon_s,
-            brier=total.brier,
-            calibration_error=total.calibration_error,
-            interval_coverage=calibration.coverage.covered,
-            detail=calibration.to_json(),
-        )
 
     def _interrupt(self) -> None:
         for session in self.policy.interrupts(self.state, self._now_s):

@@ -82,6 +82,15 @@ def assert_budget(state: State, turn: Turn, backend: Backend) -> None:
     )
 
 
+def assert_pool(state: State, backend: Backend) -> None:
+    """What is in flight fits the pool: a bypass may exceed the budget, never that."""
+    pool = state.pool_tokens(backend)
+    assert pool is None or backend.cache.in_flight_tokens <= pool, (
+        f"{backend.cache.in_flight_tokens} tokens in flight in a pool of {pool} "
+        f"on {backend.backend_id}"
+    )
+
+
 def refuse_without_backend(state: State, turn: Turn) -> Reject | None:
     """Refusal for a held turn that no backend could take any more; `None`: one could."""
     session = turn.session

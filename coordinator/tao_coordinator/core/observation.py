@@ -127,4 +127,3 @@ class Observation:
     sessions: tuple[SessionView, ...]
     held: tuple[HeldView, ...]
     counters: Counters
-    readiness: ReadinessView

@@ -6,15 +6,12 @@ from tao_coordinator.core.observation import (
     Counters,
     HeldView,
     Observation,
-    ReadinessView,
     SessionView,
 )
 from tao_coordinator.core.state import State
 
 
-def observe(
-    state: State, policy: str, readiness: ReadinessView, now_s: float, started_s: float
-) -> Observation:
+def observe(state: State, policy: str, now_s: float, started_s: float) -> Observation:
     """The whole picture at `now_s`."""
     in_flight = dict.fromkeys(state.backends, 0)
     for lease in state.leases.values():
@@ -32,7 +29,6 @@ def observe(
         sessions=tuple(_session(state, s, now_s) for s in state.sessions.values()),
         held=tuple(_held(state, turn, now_s) for turn in held),
         counters=_counters(state),
-        readiness=readiness,
     )
 
 

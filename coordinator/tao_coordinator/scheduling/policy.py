@@ -24,6 +24,8 @@ class Assignment:
     rule of a baseline policy."""
     is_planned: bool = False
     """True: came out of a joint placement plan, which gets a number."""
+    keeps_pool: bool = False
+    """True: the policy claims that calls in flight fit the pool; the engine asserts it."""
     keeps_budget: bool = False
     """True: the policy claims that the backend's budget is kept; the engine asserts it."""
 

@@ -39,7 +39,8 @@ class Room:
 
     state: State
     left: dict[str, int] = field(default_factory=dict[str, int])
-    used: set[str] = field(default_factory=set[str])
+    needs: dict[str, int] = field(default_factory=dict[str, int])
+    """Tokens of the assignments so far, by backend."""
 
     def __post_init__(self) -> None:
         """Read the budgets once."""
@@ -50,10 +51,21 @@ class Room:
                 UNLIMITED_TOKENS if budget is None else budget - committed
             )
 
-    def take(self, backend: Backend, tokens: int) -> None:
-        """Count an assignment."""
-        self.left[backend.backend_id] -= tokens
-        self.used.add(backend.backend_id)
+    def take(self, backend: Backend, need: int, growth: int = 0) -> None:
+        """Count an assignment: what it needs, and what is reserved beside it."""
+        name = backend.backend_id
+        self.left[name] -= need + growth
+        self.needs[name] = self.needs.get(name, 0) + need
+
+    def is_untouched(self, backend: Backend) -> bool:
+        """Nothing was assigned to it yet."""
+        return backend.backend_id not in self.needs
+
+    def fits_pool(self, backend: Backend, need: int) -> bool:
+        """Beside the calls in flight and what was assigned already, whatever the budget says."""
+        pool = self.state.pool_tokens(backend)
+        in_flight = backend.cache.in_flight_tokens + self.needs.get(backend.backend_id, 0)
+        return pool is None or in_flight + need <= pool
 
 
 class Tao:
@@ -75,7 +87,7 @@ class Tao:
             if backend.usable and backend.serves(session.key.model):
                 reason = self._bypass_reason(state, turn, backend)
                 if reason is not None:
-                    return Assignment(turn=turn, backend=backend, reason=reason)
+                    return Assignment(turn=turn, backend=backend, reason=reason, keeps_pool=True)
         return None
 
     def interrupts(self, state: State, now_s: float) -> list[Session]:
@@ -160,9 +172,14 @@ class Tao:
 
     @staticmethod
     def _planned(state: State, turn: Turn, backend: Backend, room: Room) -> Assignment:
-        room.take(backend, state.need_tokens(turn, backend) + state.growth_tokens())
+        room.take(backend, state.need_tokens(turn, backend), state.growth_tokens())
         return Assignment(
-            turn=turn, backend=backend, reason="planned", is_planned=True, keeps_budget=True
+            turn=turn,
+            backend=backend,
+            reason="planned",
+            is_planned=True,
+            keeps_pool=True,
+            keeps_budget=True,
         )
 
     @staticmethod
@@ -175,7 +192,7 @@ class Tao:
             if turn.request_id in placed_ids or not is_oversize(state, turn):
                 continue
             for backend in state.eligible(turn.session):
-                if backend.is_empty and backend.backend_id not in room.used:
+                if backend.is_empty and room.is_untouched(backend):
                     room.take(backend, state.need_tokens(turn, backend))
                     found.append(Assignment(turn=turn, backend=backend, reason="alone"))
                     break
@@ -194,14 +211,14 @@ class Tao:
             backend = _home_or_emptiest(state, turn, eligible, room)
             past_hard = now_s - turn.arrived_s >= state.parameters.hold_hard_s
             if not past_hard:
-                pool = state.pool_tokens(backend)
-                need = state.need_tokens(turn, backend)
-                crowded = pool is not None and backend.cache.in_flight_tokens + need > pool
-                if crowded or now_s < backend.next_forced_s or backend.backend_id in taken:
+                fits = room.fits_pool(backend, state.need_tokens(turn, backend))
+                if not fits or now_s < backend.next_forced_s or backend.backend_id in taken:
                     continue
                 taken.add(backend.backend_id)
-            room.take(backend, state.need_tokens(turn, backend) + state.growth_tokens())
-            found.append(Assignment(turn=turn, backend=backend, reason="forced"))
+            room.take(backend, state.need_tokens(turn, backend), state.growth_tokens())
+            found.append(
+                Assignment(turn=turn, backend=backend, reason="forced", keeps_pool=not past_hard)
+            )
         return found
 
     # --- stage 2 ---------------------------------------------------------------------------------
@@ -240,8 +257,10 @@ class Tao:
             if best is None or rank > best[0]:
                 best = (rank, backend)
         if best is not None:
-            room.take(best[1], state.need_tokens(turn, best[1]) + growth)
-            return Assignment(turn=turn, backend=best[1], reason="planned", keeps_budget=True)
+            room.take(best[1], state.need_tokens(turn, best[1]), growth)
+            return Assignment(
+                turn=turn, backend=best[1], reason="planned", keeps_pool=True, keeps_budget=True
+            )
         alone = Tao._place_alone(state, [turn], set(), room)
         return alone[0] if alone else None
 

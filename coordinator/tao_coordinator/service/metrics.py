@@ -129,8 +129,14 @@ class ServiceMetrics:
 class EngineCollector(Collector):
     """Reads the engine once per scrape. `observe` must be called on the event loop's thread."""
 
-    def __init__(self, observe: Callable[[], Observation], version: str) -> None:
+    def __init__(
+        self,
+        observe: Callable[[], Observation],
+        honesty: Callable[[], ReadinessView],
+        version: str,
+    ) -> None:
         self._observe = observe
+        self._honesty = honesty
         self._version = version
 
     def collect(self) -> Iterable[Metric]:
@@ -150,7 +156,7 @@ class EngineCollector(Collector):
             sum(held.overdue for held in observation.held),
         )
         yield from _counters(observation.counters)
-        yield from _readiness(observation.readiness)
+        yield from _readiness(self._honesty())
         yield from _backends(observation.backends)
 
 

@@ -24,7 +24,7 @@ from tao_coordinator.core.events import (
     TurnAbandoned,
     TurnRequested,
 )
-from tao_coordinator.core.observation import Observation
+from tao_coordinator.core.observation import Observation, ReadinessView
 from tao_coordinator.errors import EngineError
 from tao_coordinator.service.metrics import ServiceMetrics
 from tao_coordinator.service.operator_log import OperatorLog
@@ -50,6 +50,10 @@ class DecisionEngine(Protocol):
 
     def observe(self, now_s: float) -> Observation:
         """Show the whole state."""
+        ...
+
+    def honesty(self) -> ReadinessView:
+        """Show how far the readiness predictor can be trusted."""
         ...
 
     def learned(self) -> dict[str, object]:
@@ -137,6 +141,10 @@ class Runtime:
     def observe(self) -> Observation:
         """The engine's state now."""
         return self._engine.observe(self._clock())
+
+    def honesty(self) -> ReadinessView:
+        """How far the readiness predictor can be trusted."""
+        return self._engine.honesty()
 
     def request_turn(
         self, turn: TurnRequested, released: LeaseReleased | None = None

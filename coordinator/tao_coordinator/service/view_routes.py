@@ -49,7 +49,7 @@ class ViewRoutes:
         self._version = installed_version()
         self._ready_at_s = -READY_AGE_S_MAX
         self._is_ready = False
-        metrics.registry.register(EngineCollector(runtime.observe, self._version))
+        metrics.registry.register(EngineCollector(runtime.observe, runtime.honesty, self._version))
 
     def routes(self) -> list[Route]:
         """All of them."""
@@ -74,7 +74,7 @@ class ViewRoutes:
                 "sessions": observation.sessions,
                 "held": observation.held,
                 "counters": observation.counters,
-                "readiness": observation.readiness,
+                "readiness": self._runtime.honesty(),
                 "passes_through": observation.passes_through,
             }
         )

@@ -41,7 +41,7 @@ def test_made_up_tool_names_do_not_grow_the_page() -> None:
 def test_unknown_value_of_a_backend_has_no_sample() -> None:
     metrics = ServiceMetrics()
     engine = FakeEngine(backends=(backend_view("a"), backend_view("b", healthy=False)))
-    metrics.registry.register(EngineCollector(lambda: engine.observe(0.0), "1.2.3"))
+    metrics.registry.register(EngineCollector(lambda: engine.observe(0.0), engine.honesty, "1.2.3"))
     samples = {
         (sample.name, sample.labels["backend"]): sample.value
         for family in text_string_to_metric_families(metrics.page().decode())
