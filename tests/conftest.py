@@ -1,6 +1,11 @@
 """Options of the whole suite."""
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# Machines differ in speed and CI shares its cores: how long an example takes is not the test.
+settings.register_profile("tao", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tao")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

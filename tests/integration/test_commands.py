@@ -17,9 +17,16 @@ pytest.importorskip("minisweagent", reason="the demo needs the extra mini-swe-ag
 SMALL = ["--sessions", "3", "--turns", "3", "--time-scale", "60"]
 
 
+# A shell that starts its jobs in the background has them ignore SIGINT, and children inherit that.
+START = (
+    "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "from tao_coordinator.cli import main; sys.exit(main())"
+)
+
+
 def tao(*arguments: str, **more: Any) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "tao_coordinator", *arguments],
+        [sys.executable, "-c", START, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
