@@ -154,11 +154,10 @@ class Passage:
         reader = self._reader
         if reader is None:
             return chunk
-        if self._is_first:
-            self._is_first = False
-            if isinstance(reader, StreamReader):
-                self.turn.report(ttft_s=round(time.monotonic() - self._sent_s, 6))
         passed = reader.feed(chunk)
+        if self._is_first and isinstance(reader, StreamReader) and reader.has_token:
+            self._is_first = False
+            self.turn.report(ttft_s=round(time.monotonic() - self._sent_s, 6))
         if reader.is_complete:
             self.finish("completed")
         return passed

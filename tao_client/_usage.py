@@ -14,6 +14,10 @@ from typing import cast
 LONGEST_BODY_BYTES = 8_388_608
 LONGEST_EVENT_BYTES = 1_048_576
 _USAGE_OBJECT = re.compile(rb'"usage"\s*:\s*\{')
+_OPENING_TYPE = re.compile(
+    rb'"type"\s*:\s*"(?:response\.(?:created|queued|in_progress)|message_start|ping)"'
+)
+"""Events that a stream may begin with before the engine has read the prompt."""
 _LAST_TYPES = frozenset({"response.completed", "response.incomplete", "response.failed"})
 
 
@@ -91,6 +95,8 @@ class StreamReader:
         self.usage = Usage()
         self.is_complete = False
         """The stream has said that it is over, though more bytes (a line end) may come."""
+        self.has_token = False
+        """More has come than what a stream opens with."""
         self._takes_usage_out = takes_usage_out
         self._line = b""
         self._event = b""
@@ -137,6 +143,8 @@ class StreamReader:
         if not line.startswith(b"data:"):
             return
         data = line[5:].strip()
+        if not self.has_token:
+            self.has_token = _OPENING_TYPE.search(data) is None
         if data == b"[DONE]" or b'"message_stop"' in data:
             self.is_complete = True
         if not _USAGE_OBJECT.search(data):

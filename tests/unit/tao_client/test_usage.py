@@ -203,6 +203,30 @@ def test_messages_stream_adds_up() -> None:
     assert reader.usage == Usage(23, 20, 55)
 
 
+def test_messages_stream_corrects_what_it_first_said() -> None:
+    """As vLLM does it: first the whole prompt, at the end without what the cache held."""
+    reader = StreamReader(takes_usage_out=False)
+    first = {"input_tokens": 1775, "output_tokens": 0}
+    reader.feed(stream({"type": "message_start", "message": {"usage": first}}))
+    assert reader.usage == Usage(1775, None, 0)
+    last = {"input_tokens": 111, "cache_read_input_tokens": 1664, "output_tokens": 9}
+    reader.feed(stream({"type": "message_delta", "usage": last}))
+    assert reader.usage == Usage(1775, 1664, 9)
+
+
+@pytest.mark.parametrize(
+    "opening",
+    ["response.created", "response.queued", "response.in_progress", "message_start", "ping"],
+)
+def test_what_opens_a_stream_is_no_token(opening: str) -> None:
+    reader = StreamReader(takes_usage_out=False)
+    reader.feed(b": a comment that keeps the connection alive\n\n")
+    reader.feed(stream({"type": opening, "response": {"instructions": "x"}}))
+    assert not reader.has_token
+    reader.feed(stream({"type": "any_delta", "delta": "a"}))
+    assert reader.has_token
+
+
 def test_both_readers_look_alike() -> None:
     makers: list[Callable[[], BodyReader | StreamReader]] = [
         BodyReader,
