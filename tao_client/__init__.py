@@ -8,16 +8,17 @@
     @tao.tool(timeout_s=60)                     # every call of it is told to the coordinator
     def bash(command: str) -> str: ...
 
-    with tao.session("swe-17"):                 # one run of the agent
+    with tao.session("swe-17"):                 # one run of the agent; or @tao.agent on its loop
         run_agent(client, bash)
 
 With the coordinator dead, slow or wrong, calls go where they went before; with `TAO_DISABLED=1` the
 SDK does nothing at all. Layers, each knowing only those above it: `semconv`, `errors`; `_config`,
 `_events`, `_breaker`, `_lease` (no I/O); `_channel`, `_courier`, `_emission`, `_otlp` (background);
-`_connection` (one per process); `_session`, `_tools`, `_turn`; `_usage`, `_model_call`,
+`_connection` (one per process); `_session`, `_tools`, `_agent`, `_turn`; `_usage`, `_model_call`,
 `_transport`, `_wrap`, `_http_client`.
 """
 
+from tao_client._agent import agent as agent
 from tao_client._connection import connect as connect
 from tao_client._connection import disconnect as disconnect
 from tao_client._http_client import async_http_client as async_http_client

@@ -1,7 +1,7 @@
 """What the SDK may raise, and when.
 
     TaoError
-    ├── ConfigurationError (ValueError)       a setting cannot work; raised by `connect`
+    ├── ConfigurationError (ValueError)       a setting cannot work: of `connect`, `agent`
     ├── UnsupportedClientError (TypeError)    `wrap` was given something it cannot route
     └── HoldTimeoutError (TimeoutError)       a low-level turn was held longer than its own time-out
 

@@ -21,6 +21,7 @@ PUBLIC = {
     "ToolCall",
     "Turn",
     "UnsupportedClientError",
+    "agent",
     "async_http_client",
     "connect",
     "current_session",
