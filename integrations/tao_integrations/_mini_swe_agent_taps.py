@@ -6,19 +6,16 @@ Nothing of the SDK that fails in here changes what the agent does.
 """
 
 import inspect
-import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Any, cast
 
 from minisweagent.exceptions import InterruptAgentFlow
 
 import tao_client as tao
 from tao_integrations import _litellm_calls as calls
-
-logger = logging.getLogger("tao_integrations.mini_swe_agent")
+from tao_integrations._quiet import leave, quiet, warn_once
 
 TOOL_NAME = "bash"
 TIMEOUT_TYPES = ("TimeoutExpired", "TimeoutError")
@@ -27,42 +24,6 @@ HOSTED_MODEL_MODULES = ("openrouter", "portkey", "requesty")
 """Model classes with an address of their own: there is nothing to place."""
 
 _lock = threading.RLock()
-_warnings_given: set[str] = set()
-
-
-class quiet:
-    """Keeps what fails in the SDK or in here from the agent; the first of each kind is logged."""
-
-    def __init__(self, purpose: str) -> None:
-        self._purpose = purpose
-
-    def __enter__(self) -> None:
-        """Nothing to prepare."""
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> bool:
-        """Swallow exceptions, but neither Ctrl-C nor an exit."""
-        if not isinstance(exc, Exception):
-            return False
-        warn_once(f"could not {self._purpose}; the agent goes on without", exc)
-        return True
-
-
-def warn_once(message: str, error: Exception | None = None) -> None:
-    """Log a warning, each message once per process."""
-    if message not in _warnings_given:
-        _warnings_given.add(message)
-        logger.warning(message, exc_info=error)
-
-
-def leave(entered: tao.Session | tao.ToolCall | tao.Turn, error: BaseException | None) -> None:
-    """Leave what was entered, with the error that ended it, if any."""
-    with quiet("tell the end of a session, turn or command"):
-        entered.__exit__(None if error is None else type(error), error, None)
 
 
 def tap(agent: Any, session: tao.Session) -> "list[Tap]":

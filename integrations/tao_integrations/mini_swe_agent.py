@@ -30,7 +30,8 @@ from minisweagent.agents.interactive import InteractiveAgent
 
 import tao_client as tao
 from tao_integrations import _litellm_calls as calls
-from tao_integrations._mini_swe_agent_taps import attributes, leave, quiet, tap, untap
+from tao_integrations._mini_swe_agent_taps import attributes, tap, untap
+from tao_integrations._quiet import leave, quiet
 
 __all__ = ["TaoDefaultAgent", "TaoInteractiveAgent", "bind", "instrument", "unbind", "uninstrument"]
 

@@ -1,5 +1,6 @@
 """mini-SWE-agent without its banner, its own configuration and the network."""
 
+import asyncio
 import atexit
 import gc
 import os
@@ -47,7 +48,12 @@ def clean_sdk() -> Iterator[None]:
     import litellm
 
     testing.reset()
+    # litellm's plain calls ask for this thread's event loop, and would leave a new one unclosed.
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
     yield
+    asyncio.set_event_loop(None)
+    loop.close()
     testing.reset()
     clients: Any = litellm.in_memory_llm_clients_cache
     for client in clients.cache_dict.values():

@@ -19,6 +19,7 @@ import tao_client as tao
 from tao_client import semconv
 from tao_client.testing import Event
 from tao_integrations import _mini_swe_agent_taps as taps
+from tao_integrations import _quiet
 from tao_integrations import mini_swe_agent as mini
 
 PLACED = "/placed/v1/chat/completions"
@@ -27,7 +28,7 @@ OWN = "/v1/chat/completions"
 
 @pytest.fixture(autouse=True)
 def fresh_warnings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(taps, "_warnings_given", set[str]())
+    monkeypatch.setattr(_quiet, "_warnings_given", set[str]())
 
 
 @pytest.fixture
@@ -280,13 +281,13 @@ def test_whatever_fails_in_the_sdk_does_not_reach_the_agent(
     monkeypatch.setattr(owner, broken, fail)
     agent = mini.bind(make_agent())
 
-    with caplog.at_level(logging.WARNING, logger="tao_integrations.mini_swe_agent"):
+    with caplog.at_level(logging.WARNING, logger="tao_integrations"):
         # In a context of its own: a session that breaks half open stays the current one.
         result = copy_context().run(agent.run, "say hello")
 
     assert result["exit_status"] == "Submitted"
     assert contents(agent) == contents(plain)
-    own = [r for r in caplog.records if r.name == "tao_integrations.mini_swe_agent"]
+    own = [r for r in caplog.records if r.name == "tao_integrations"]
     assert own
     assert all("the agent goes on without" in record.message for record in own)
 
