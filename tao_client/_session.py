@@ -15,7 +15,7 @@ from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, ParamSpec, Self, TypeVar
 
-from tao_client import _config, _connection, _events, semconv
+from tao_client import _ancestry, _config, _connection, _events, semconv
 from tao_client._events import AttributeValue
 
 if TYPE_CHECKING:
@@ -55,7 +55,8 @@ def session(
 ) -> "Session":
     """A session to run an agent in: `with tao.session("swe-17") as s:` (or `async with`).
 
-    Inside another session it becomes its child, by default of the same tenant and priority.
+    Inside another session it becomes its child, by default of the same tenant and priority; in a
+    process that was started with `Session.environment`, the child of the session that started it.
 
     Args:
         session_id: Names the run; characters outside `[A-Za-z0-9._:-]` are replaced. Default: a
@@ -92,13 +93,17 @@ class Session:
         root: str | None = None,
         parent: str | None = None,
     ) -> None:
+        self.id: str = safe_id(session_id) if session_id else f"s-{_events.new_id()}"
+        """The id as it goes on the wire."""
         outer = _current.get()
         if parent is None and root is None and outer is not None:
             parent, root = outer.id, outer.root_id
             tenant = tenant or outer.tenant
             priority = priority or outer.priority
-        self.id: str = safe_id(session_id) if session_id else f"s-{_events.new_id()}"
-        """The id as it goes on the wire."""
+        elif parent is None and root is None:
+            parent, root = _ancestry.inherited_ancestry()
+            if parent is not None and safe_id(parent) == self.id:
+                parent = None  # the same session, going on in a child process
         self.parent_id: str | None = safe_id(parent) if parent else None
         self.root_id: str = safe_id(root) if root else self.parent_id or self.id
         """Id of the outermost session; its own id if it is that."""
@@ -196,12 +201,23 @@ class Session:
         self.emit(semconv.SESSION_DEADLINE, {semconv.DEADLINE_REMAINING: _seconds(remaining_s)})
 
     def run(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call `function` with this session as the current one: `pool.submit(s.run, f, x)`."""
+        """Call `function` with this session as the current one: `pool.submit(s.run, f, x)`.
+
+        Threads of a pool start without a session. `asyncio.to_thread` carries it over by itself.
+        """
         token = _current.set(self)
         try:
             return function(*args, **kwargs)
         finally:
             _current.reset(token)
+
+    def environment(self) -> dict[str, str]:
+        """Variables for a child process: `subprocess.run(cmd, env=os.environ | s.environment())`.
+
+        Sessions there become children of this one, unless they say otherwise. `BAGGAGE` carries the
+        id (and what other baggage there is), `TRACEPARENT` the current span, if there is one.
+        """
+        return _ancestry.environment_for_child(self.id, self.root_id)
 
     def end(self, reason: EndReason = "completed", *, error_type: str | None = None) -> None:
         """Tell the coordinator that the run is over. Leaving the `with` block does it."""

@@ -272,3 +272,28 @@ if __name__ == "__main__":
     asked = sorted(str(one.json["session_id"]) for one in coordinator.leases)
     assert asked == ["a", "b", "c", "warm"]
     assert eventually(lambda: len(coordinator.releases) == 4)
+
+
+def test_session_of_a_child_process_is_a_child_of_the_one_that_started_it(
+    coordinator: CoordinatorStub,
+) -> None:
+    script = """
+import os, subprocess, sys
+import tao_client as tao
+
+tao.connect()
+child = '''
+import tao_client as tao
+with tao.session("child") as s, s.turn(model="m") as turn:
+    assert turn.affinity is not None
+'''
+with tao.session("root"), tao.session("parent") as s:
+    environment = os.environ | s.environment()
+    subprocess.run([sys.executable, "-c", child], env=environment, check=True)
+"""
+    done = run_agent(script, {"TAO_ENDPOINT": coordinator.url})
+    assert (done.returncode, done.stderr) == (0, "")
+    (asked,) = coordinator.leases
+    assert asked.json["session_id"] == "child"
+    assert asked.json["parent_session_id"] == "parent"
+    assert asked.json["root_session_id"] == "root"
