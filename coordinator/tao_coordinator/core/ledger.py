@@ -87,14 +87,14 @@ def finish(state: State, lease: Lease, report: LeaseReleased, now_s: float) -> N
     state.finish_request(lease.request_id)
     state.totals.released[report.outcome.value] += 1
     session.last_activity_s = now_s
-    backend = state.backends.get(lease.backend_id)
+    backend = state.backends[lease.backend_id]
     if report.outcome is TurnOutcome.COMPLETED:
         _learn(state, lease, report, backend, now_s)
     runs_on_here = any(
         state.leases[other].backend_id == lease.backend_id for other in session.lease_ids
     )
     left = 0
-    if backend is not None and not runs_on_here:
+    if not runs_on_here:
         # A turn that did not complete added nothing certain; what was there may be there still.
         completed = report.outcome is TurnOutcome.COMPLETED
         left = state.private_tokens(session, backend) if completed else lease.predicted_tokens
@@ -104,9 +104,9 @@ def finish(state: State, lease: Lease, report: LeaseReleased, now_s: float) -> N
     session.idle_since_s = now_s
     state.replies_ended.append(session.key.session_id)
     seat = session.seat
-    if seat is not None and backend is not None and seat.backend_id == backend.backend_id:
+    if seat is not None and seat.backend_id == backend.backend_id:
         _resize_seat(state, session, left)
-    if session.ended or not session.is_started or backend is None or not backend.healthy:
+    if session.ended or not session.is_started or not backend.healthy:
         # Nothing to come back for: neither a failed first call nor a dead engine keeps room.
         leave_seat(state, session)
     if session.ended and not session.held_ids:
@@ -188,7 +188,7 @@ def _learn_shared_prefix(backend: Backend, lease: Lease, cached: int, now_s: flo
 
 
 def _learn(
-    state: State, lease: Lease, report: LeaseReleased, backend: Backend | None, now_s: float
+    state: State, lease: Lease, report: LeaseReleased, backend: Backend, now_s: float
 ) -> None:
     session, typical = lease.session, state.typical
     prompt = report.input_tokens if report.input_tokens is not None else lease.input_tokens
@@ -203,8 +203,6 @@ def _learn(
     previous_tokens = session.context_tokens
     session.context_tokens = context
     session.turns += 1
-    if backend is None:
-        return
     cached = report.cached_tokens
     if cached is not None:
         backend.reports_cached = True

@@ -206,9 +206,7 @@ class State:
     ) -> Session:
         """Find or make a session and mark it active."""
         found = self.sessions.get(key)
-        if found is None or (found.ended and not found.lease_ids):
-            if found is not None:
-                self.forget(found)
+        if found is None:
             found = Session(
                 key=key,
                 root_id=root_id or key.session_id,
@@ -220,6 +218,7 @@ class State:
             self.sessions[key] = found
             self.keys_by_id.setdefault(key.session_id, set()).add(key)
         found.last_activity_s = now_s
+        found.ended = False  # a session that was told to be over, and asks again, is not
         return found
 
     def of_id(self, session_id: str) -> list[Session]:

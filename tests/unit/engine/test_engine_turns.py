@@ -3,6 +3,7 @@
 import pytest
 from engine_driver import EngineDriver
 
+from tao_coordinator.core import ledger
 from tao_coordinator.core.effects import Grant, Hold, Reject, RejectReason
 from tao_coordinator.core.events import (
     LeaseReleased,
@@ -205,6 +206,18 @@ def test_ended_session_id_may_come_back_as_a_new_session() -> None:
     assert d.engine.observe(d.now_s).sessions[0].turns == 1
 
 
+def test_session_that_asks_again_after_its_end_is_not_over() -> None:
+    d = EngineDriver(100_000)
+    first = d.ask("s")
+    d.end("s")  # its call still runs
+    second = d.ask("s")
+    d.done(first)
+    d.done(second)
+    (session,) = d.engine.observe(d.now_s).sessions
+    assert session.seat_backend_id == "b0"
+    assert session.turns == 2
+
+
 def test_end_of_one_agent_leaves_the_other_alone() -> None:
     d = EngineDriver(100_000)
     d.done(d.ask("s", agent="main"))
@@ -356,3 +369,30 @@ def test_rivals_hold_new_sessions_as_long_as_their_callers_wait() -> None:
     d.idle(1_000.0)
     assert d.rejects == {}
     assert len(d.held_ids()) + len(d.grants) == len(asked)
+
+
+def test_prefill_rate_once_learned_paces_forced_grants() -> None:
+    """10k tokens at 10k tokens/s take 1 s: the next forced grant may come 5 s later."""
+    d = EngineDriver(SMALL, parameters=Parameters(hold_hard_s=1000.0))
+    for _ in range(3):
+        d.done(d.ask("cold"), input_tokens=10_000, cached_tokens=0, ttft_s=1.0)
+        d.end("cold")
+    backend = d.engine.state.backends["b0"]
+    assert backend.rates.prefill_tokens_per_s == 10_000.0
+    for name in ("s1", "s2"):
+        d.turn(name)
+        ledger.leave_seat(d.engine.state, d.engine.state.of_id(name)[0])
+        backend.cache.end(d.engine.state.of_id(name)[0].key, 0, None)
+    d.ask("hog", 20_000)
+    first, second = d.ask("s1"), d.ask("s2")
+    d.idle(61.0)
+    assert d.reason_of(first) == "forced"
+    d.done(first)
+    ledger.leave_seat(d.engine.state, d.engine.state.of_id("s1")[0])
+    d.idle(7.0)
+    assert d.reason_of(second) == "forced"
+
+
+def test_engine_says_how_far_its_predictions_can_be_trusted() -> None:
+    honesty = EngineDriver(100_000).engine.honesty()
+    assert (honesty.num_forecasts, honesty.horizon_s) == (0.0, 1.0)

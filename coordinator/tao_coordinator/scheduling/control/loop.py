@@ -26,8 +26,6 @@ class ControlLoop:
     def correct(self, state: State) -> Corrections:
         """Look at the evidence since the last tick."""
         typical = state.typical
-        for gone in self._estimates.keys() - state.backends.keys():
-            del self._estimates[gone]
         factors: dict[str, float] = {}
         for backend in state.backends.values():
             estimate = self._estimates.setdefault(backend.backend_id, CapacityEstimate())
