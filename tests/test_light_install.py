@@ -80,7 +80,10 @@ def imported(folder: Path) -> set[str]:
     [
         ("tao_client", ()),
         ("coordinator/tao_coordinator", ("coordinator",)),
-        ("integrations/tao_integrations", ("mini-swe-agent", "openai-agents", "pydantic-ai")),
+        (
+            "integrations/tao_integrations",
+            ("mini-swe-agent", "openai-agents", "pydantic-ai", "langchain"),
+        ),
     ],
 )
 def test_everything_imported_is_declared(folder: str, extras: tuple[str, ...]) -> None:
