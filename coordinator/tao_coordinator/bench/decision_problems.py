@@ -1,8 +1,9 @@
 """Placement problems to measure with: families of random instances, each stressing one thing.
 
-The common ground (`base`): prompts are lognormal (median 20k tokens, 2k-120k), three in ten sessions
-are ready, three in ten are new (no credit anywhere), the others have credit on one backend, a few
-on two or three, aged exponentially. Backends hold 300k tokens and are 80-95 % full, or empty.
+The common ground (`base`): prompts are lognormal (median 20k tokens, 2k-120k), three in ten
+sessions are ready, three in ten are new (no credit anywhere), the others have credit on one
+backend, a few on two or three, aged exponentially. Backends hold 300k tokens and are 80-95 % full,
+or empty.
 Every instance is a function of (family, seed, sessions, backends).
 """
 
@@ -12,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from tao_coordinator.scheduling.placement import PlacementProblem, SparsePlacementProblem
-from tao_coordinator.scheduling.placement.problem import Int64
+from tao_coordinator.scheduling.placement.problem import Bool, Int64
 
 CAPACITY_TOKENS: Final = 300_000
 """KV pool of one backend."""
@@ -81,6 +82,14 @@ def _prompts(draw: np.random.Generator, num_sessions: int) -> Int64:
     return np.clip(tokens, 2_000, 120_000).astype(np.int64)
 
 
+def _integers(draw: np.random.Generator, low: int, high: int, size: int) -> Int64:
+    return draw.integers(low, high, size, dtype=np.int64)
+
+
+def _chance(draw: np.random.Generator, share: float, *shape: int) -> Bool:
+    return np.asarray(draw.random(shape) < share, bool)
+
+
 def _aged_credit(draw: np.random.Generator, tokens: Int64) -> Int64:
     share = draw.random(len(tokens)) * 2.0 ** -draw.exponential(1, len(tokens))
     return (tokens * share).astype(np.int64)
@@ -97,7 +106,7 @@ def _credits(draw: np.random.Generator, family: str, tokens: Int64, num_backends
     shares = (1.0, 1.0, 1.0, 1.0) if family == "multi3" else (1.0, 0.2, 0.08)
     for share in shares:
         some = old[draw.random(len(old)) < share]
-        where = draw.integers(0, num_backends, len(some))
+        where = _integers(draw, 0, num_backends, len(some))
         credits[some, where] = _aged_credit(draw, tokens[some])
     if family == "ktied":
         credits[credits > 0] = 5_000
@@ -109,24 +118,24 @@ def _constrain(
 ) -> PlacementProblem:
     n, m = problem.weights.shape
     if family == "card":
-        return replace(problem, session_limits=draw.integers(0, 4, m))
+        return replace(problem, session_limits=_integers(draw, 0, 4, m))
     if family == "cap0":
-        return replace(problem, budgets=np.where(draw.random(m) < 0.5, 0, problem.budgets))
+        return replace(problem, budgets=np.where(_chance(draw, 0.5, m), 0, problem.budgets))
     if family == "inelig":
-        return replace(problem, eligible=draw.random((n, m)) < 0.6)
+        return replace(problem, eligible=_chance(draw, 0.6, n, m))
     if family == "aged":
-        ranks = draw.integers(1, 3, n)
-        return replace(problem, classes=np.where(draw.random(n) < 0.15, ranks, 0))
+        ranks = _integers(draw, 1, 3, n)
+        return replace(problem, classes=np.where(_chance(draw, 0.15, n), ranks, 0))
     if family == "prefix":
-        shared = draw.integers(0, 6_000, m) * (draw.random(m) < 0.6)
+        shared = _integers(draw, 0, 6_000, m) * _chance(draw, 0.6, m)
         return replace(problem, weights=np.maximum(0, problem.weights - shared) + 500)
     if family == "product":
         return replace(
             problem,
             credits=problem.credits // 2_048,
             ready=np.ones(n, np.int64),
-            classes=(draw.random(n) < 0.05).astype(np.int64),
-            session_limits=draw.integers(1, 9, m),
+            classes=_chance(draw, 0.05, n).astype(np.int64),
+            session_limits=_integers(draw, 1, 9, m),
         )
     return problem
 
@@ -164,14 +173,14 @@ def sparse(
     old = (draw.random(n) >= new_share).nonzero()[0]
     homes = [old[draw.random(len(old)) < share] for share in home_shares]
     sessions = np.concatenate(homes) if homes else np.zeros(0, np.int64)
-    backends = draw.integers(0, m, len(sessions))
+    backends = _integers(draw, 0, m, len(sessions))
     _, first = np.unique(sessions * m + backends, return_index=True)
     sessions, backends = sessions[first], backends[first]
     credits = _aged_credit(draw, tokens[sessions])
     held = credits > 0
     limits = None
     if sessions_per_backend_max is not None:
-        limits = draw.integers(1, sessions_per_backend_max + 1, m)
+        limits = _integers(draw, 1, sessions_per_backend_max + 1, m)
     return SparsePlacementProblem(
         weights=weights[:, None],
         eligible=np.ones((n, 1), bool),

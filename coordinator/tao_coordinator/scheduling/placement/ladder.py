@@ -78,7 +78,8 @@ def _prove_all(packed: PackedProblem, incumbent: Incumbent, effort: Effort, mete
     for coordinate in range(_TOKENS + 1):
         if not packed.sums_max[coordinate] or _proved(incumbent, coordinate):
             continue
-        if views and _search_all_below(packed, views, incumbent, meter):
+        may_search = views and effort.rung_max >= Rung.LABELS
+        if may_search and _search_all_below(packed, views, incumbent, meter):
             return
         start = views[-1] if views else packed_view(packed)
         views.append(price_phases.descend(packed, start, coordinate, incumbent, meter))

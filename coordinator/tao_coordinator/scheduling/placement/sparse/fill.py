@@ -80,13 +80,15 @@ def _force(plan: SparsePlan, session: int, meter: Meter) -> None:
             None if limit >= NO_LIMIT else limit - 1,
         )
         meter.spend(answer.work + 10)
-        gain = answer.value + int(instance.own[session]) - int(plan.worth[here].sum())
+        credit = int(instance.credits_at(np.array([session]), np.array([b]))[0])
+        value = int(instance.own[session]) + credit * instance.units[1]
+        gain = answer.value + value - int(plan.worth[here].sum())
         if gain > 0 and (best is None or gain > best[0]):
             best = gain, b, np.delete(here, answer.chosen)
     if best is not None:
         _, b, leaving = best
         plan.remove(leaving)
-        plan.place(np.array([session]), np.array([b]), np.zeros(1, np.int64))
+        plan.place(np.array([session]), np.array([b]))
 
 
 def _losses(plan: SparsePlan, rank: int, weights: Int64) -> Float64:

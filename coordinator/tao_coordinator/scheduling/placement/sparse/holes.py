@@ -49,9 +49,7 @@ class Holes:
                 insort(self._rooms[kind], (left, b))
             who.append(session)
             where.append(b)
-        self._plan.place(
-            np.array(who, np.int64), np.array(where, np.int64), np.zeros(len(who), np.int64)
-        )
+        self._plan.place(np.array(who, np.int64), np.array(where, np.int64))
 
     def packs(self, sessions: list[int]) -> bool:
         """Whether `place` would place every one of them."""

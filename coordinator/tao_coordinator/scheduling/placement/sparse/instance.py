@@ -64,6 +64,16 @@ class SparseInstance:
         """M."""
         return len(self.budgets)
 
+    def credits_at(self, sessions: Int64, backends: Int64) -> Int64:
+        """[k] credit of any pairs, 0 where there is none."""
+        if not len(self.pair_sessions):
+            return np.zeros(len(sessions), np.int64)
+        n = self.num_sessions
+        keys = self.pair_backends * n + self.pair_sessions  # ascending
+        wanted = backends * n + sessions
+        place = np.minimum(keys.searchsorted(wanted), len(keys) - 1)
+        return np.where(keys[place] == wanted, self.pair_credits[place], 0)
+
 
 def read(problem: AnyPlacementProblem) -> SparseInstance:
     """Bring a problem into this form.

@@ -22,6 +22,8 @@ from tao_coordinator.scheduling.placement.sparse.state import SparsePlan
 
 _STEPS_MAX = 60
 _ROUNDS = 6
+_PLAN_EVERY = 6
+"""Steps between plans from what the bound chose."""
 _POLISH_PASSES = 2
 
 
@@ -107,15 +109,14 @@ def _descend(outcome: Outcome, meter: Meter) -> SparsePlan | None:
             again = steps.restart()
             if again is not None:
                 at, gradient, value = best_at, again, steps.bound
-        if number % 6 == 0:
+        goal = reached.credit * bound.scale
+        moved = step(bound, at, steps, gradient, float(max(0, value - goal)))
+        last = moved is None or number == _STEPS_MAX - 1 or steps.stalled(goal)
+        if last or number % _PLAN_EVERY == 0:
             plan = _from_choice(instance, bound, meter)
             if plan.objective > reached:
                 best_plan, reached = plan, plan.objective
-        goal = reached.credit * bound.scale
-        if outcome.bound.credit <= reached.credit or meter.exhausted or steps.stalled(goal):
-            break
-        moved = step(bound, at, steps, gradient, float(max(0, value - goal)))
-        if moved is None:
+        if last or outcome.bound.credit <= reached.credit or meter.exhausted or moved is None:
             break
         at = moved
     return best_plan

@@ -131,8 +131,8 @@ class CreditBound:
         n = instance.num_sessions
         order = np.lexsort((-instance.pair_credits, instance.pair_sessions))
         sessions = instance.pair_sessions[order]
-        again = np.append(False, sessions[1:] == sessions[:-1])
-        is_second = again & ~np.append(False, again[:-1])
+        again = np.append(False, sessions[1:] == sessions[:-1])[: len(sessions)]
+        is_second = again & ~np.append(False, again[:-1])[: len(sessions)]
         second = np.zeros(n, np.int64)
         second[sessions[is_second]] = self.scale * instance.pair_credits[order][is_second]
         room = self._room_start()

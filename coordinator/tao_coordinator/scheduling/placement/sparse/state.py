@@ -51,8 +51,16 @@ class SparsePlan:
         """[k] tokens."""
         return self.instance.weights[sessions, self.instance.kind_of[backends]]
 
-    def place(self, sessions: Int64, backends: Int64, credits: Int64) -> None:
-        """Put waiting sessions on backends that have room for them."""
+    def place(self, sessions: Int64, backends: Int64, credits: Int64 | None = None) -> None:
+        """Put waiting sessions on backends that have room for them.
+
+        Args:
+            sessions: [k] who waits.
+            backends: [k] where to.
+            credits: [k] what they earn there; None: looked up.
+        """
+        if credits is None:
+            credits = self.instance.credits_at(sessions, backends)
         self.backend_of[sessions], self.credit[sessions] = backends, credits
         self.worth[sessions] = self.instance.own[sessions] + credits * self.instance.units[1]
         np.subtract.at(self.room, backends, self.weights_at(sessions, backends))

@@ -1,0 +1,103 @@
+"""Medium problems against CP-SAT and HiGHS, large ones against HiGHS: minutes.
+
+References are test-only: ortools and scipy are not dependencies of the product.
+"""
+
+import time
+from collections import Counter
+
+import numpy as np
+import placement_cp_sat
+import pytest
+
+from tao_coordinator.bench import decision_references
+from tao_coordinator.bench.decision_problems import FAMILIES, dense, sparse
+from tao_coordinator.scheduling.placement import FULL, Effort, solve
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+
+SIZES = ((20, 2), (35, 4), (60, 5), (90, 8))
+HELD_OUT_SEEDS = range(100, 105)
+"""Not used while the solver was tuned."""
+REFERENCE_S = 6.0
+
+
+def budget(limit_s: float) -> Effort:
+    """CPU seconds of this process, so that a loaded machine does not change what is tested."""
+    start_s = time.process_time()
+    return Effort(work=10**9).timed(lambda: time.process_time() - start_s, limit_s)
+
+
+@pytest.mark.parametrize(("limit_s", "least_equal"), [(0.25, 0.99), (0.05, 0.95)])
+def test_held_out_medium_problems_equal_cp_sat(limit_s: float, least_equal: float) -> None:
+    pytest.importorskip("ortools", reason="ortools is not installed: pip install ortools")
+    tally: Counter[str] = Counter()
+    for family in FAMILIES:
+        for seed in HELD_OUT_SEEDS:
+            for num_sessions, num_backends in SIZES:
+                problem = dense(family, seed, num_sessions, num_backends, is_empty=seed % 4 == 3)
+                plan = solve(problem, budget(limit_s))
+                plan.check(problem)
+                reference = placement_cp_sat.solve(problem, REFERENCE_S)
+                reached = reference.sums
+                bound = plan.certificate.bound
+                assert reached[: len(bound)] <= bound, (family, seed, num_sessions)
+                tally["certified"] += plan.certificate.is_optimal
+                if not reference.is_proved:
+                    tally["reference not proved"] += 1
+                    continue
+                tally["proved"] += 1
+                if plan.objective == reached:
+                    tally["equal"] += 1
+                    continue
+                first = next(c for c in range(5) if plan.objective[c] != reached[c])
+                tally[f"lost in {plan.objective._fields[first]}"] += 1
+                loss = (reached[first] - plan.objective[first]) / max(1, reached[first])
+                print(f"{family} {seed} {num_sessions}x{num_backends}: {first} -{loss:.2%}")
+                if limit_s >= 0.25:
+                    assert first < 3 or loss <= 0.005
+    print(f"{limit_s} s: {dict(tally)}")
+    assert tally["proved"] >= 250
+    assert tally["equal"] >= least_equal * tally["proved"]
+    upper = tally["lost in classes"] + tally["lost in credit"] + tally["lost in ready"]
+    if limit_s >= 0.25:
+        assert upper <= 0.005 * tally["proved"]
+
+
+@pytest.mark.parametrize("family", ["base", "multi3", "card", "product", "prefix"])
+def test_medium_problems_equal_highs(family: str) -> None:
+    pytest.importorskip("scipy", reason="scipy is not installed: pip install scipy")
+    for seed in range(200, 204):
+        problem = dense(family, seed, 40, 4)
+        reference = decision_references.mixed_integer(problem, limit_s=20.0)
+        plan = solve(problem, budget(0.5))
+        if reference.is_proved:
+            assert plan.objective == reference.sums, (family, seed)
+
+
+@pytest.mark.parametrize(
+    "features",
+    [{}, {"home_shares": (1.0, 0.9, 0.36), "new_share": 0.1}, {"sessions_per_backend_max": 4}],
+)
+def test_large_problems_reach_the_credit_of_highs(features: dict[str, object]) -> None:
+    pytest.importorskip("scipy", reason="scipy is not installed: pip install scipy")
+    problem = sparse(11, 1_000, 64, **features)  # pyright: ignore[reportArgumentType]
+    reference = decision_references.credit(problem, limit_s=60.0)
+    plan = solve(problem, FULL)
+    plan.check(problem)
+    assert plan.certificate.bound[1] >= reference.sums[1]
+    if reference.is_proved:
+        assert plan.objective.credit >= 0.9999 * reference.sums[1]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.02])
+@pytest.mark.parametrize("limit", [None, 4])
+def test_ten_thousand_sessions_on_a_thousand_backends(share: float, limit: int | None) -> None:
+    problem = sparse(21, 10_000, 1_000, overdue_share=share, sessions_per_backend_max=limit)
+    plan = solve(problem, FULL)
+    plan.check(problem)
+    assert plan.certificate.num_proved >= 1
+    if share == 0:
+        assert plan.certificate.gap <= 2e-4 or plan.certificate.num_proved > 1
+    used = np.bincount(plan.backend_of[plan.backend_of >= 0], minlength=1_000)
+    assert limit is None or used.max() <= limit
