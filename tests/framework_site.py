@@ -37,6 +37,9 @@ class ToolCallingBackend(Stub):
         self.script = script
         self.final: Sequence[ToolRequest] = ()
         """Calls to make once the script is over. Without any: the answer as text."""
+        self.answer = ANSWER
+        self.counts_calls = False
+        """Only one conversation, whose messages do not say how often the model has spoken."""
 
     @property
     def calls(self) -> list[Recorded]:
@@ -44,9 +47,10 @@ class ToolCallingBackend(Stub):
 
     def handle(self, handler: BaseHTTPRequestHandler, request: Recorded) -> None:
         messages = cast("list[dict[str, object]]", request.json["messages"])
-        turn = sum(message["role"] == "assistant" for message in messages)
+        spoken = sum(message["role"] == "assistant" for message in messages)
+        turn = len(self.calls) - 1 if self.counts_calls else spoken
         requested = self.script[turn] if turn < len(self.script) else self.final
-        message: dict[str, object] = {"role": "assistant", "content": ANSWER}
+        message: dict[str, object] = {"role": "assistant", "content": self.answer}
         if requested:
             message["content"] = None
             message["tool_calls"] = [
