@@ -48,7 +48,7 @@ from tao_coordinator.prediction.predictor import PREDICTORS, ReadinessPredictor
 from tao_coordinator.scheduling import catalogue
 from tao_coordinator.scheduling.catalogue import POLICIES as POLICIES
 from tao_coordinator.scheduling.control.loop import ControlLoop
-from tao_coordinator.scheduling.policy import Assignment, Policy
+from tao_coordinator.scheduling.policy import Assignment, Policy, ReadsReadiness
 from tao_coordinator.scheduling.tao import Tao
 
 
@@ -65,10 +65,13 @@ class Engine:
         Raises:
             ValueError: unknown policy.
         """
-        self.readiness: ReadinessPredictor = PREDICTORS["hazard"]()
         if isinstance(policy, str):
-            policy = catalogue.make(policy, self.readiness)
+            policy = catalogue.make(policy, parameters)
         self.policy = policy
+        # Policies that ask none have one all the same: it learns for people and for the next run.
+        self.readiness: ReadinessPredictor = (
+            policy.readiness if isinstance(policy, ReadsReadiness) else PREDICTORS["hazard"]()
+        )
         is_ours = isinstance(policy, Tao)
         if not is_ours:
             # Rejecting new sessions in time is our promise; the rivals hold as long as theirs do.

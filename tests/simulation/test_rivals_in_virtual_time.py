@@ -12,6 +12,7 @@ from tao_coordinator.engine import POLICIES
 from tao_coordinator.scheduling.rivals.cache_aware import CacheAware
 from tao_coordinator.scheduling.rivals.session_window import SessionWindows
 from tao_coordinator.scheduling.rivals.static_cap import StaticCap
+from tao_coordinator.scheduling.rivals.tao_paper import TaoPaper
 from tao_coordinator.scheduling.rivals.thunderagent import ThunderAgent
 
 POOLS = [307_000, 307_000]
@@ -42,7 +43,7 @@ def test_every_policy_serves_the_whole_fleet_and_leaves_nothing(policy: str, num
 def num_notes(w: FleetWorld) -> int:
     """Sessions that the policy still remembers."""
     policy = w.engine.policy
-    if isinstance(policy, ThunderAgent):
+    if isinstance(policy, ThunderAgent | TaoPaper):
         return len(policy._standings)
     if isinstance(policy, CacheAware):
         return len(policy._sent)
@@ -74,7 +75,8 @@ def test_under_pressure_every_gate_keeps_caches_and_no_router_does() -> None:
 def test_only_our_own_policy_bounds_the_wait_of_started_sessions() -> None:
     held_s = {p: world(p, 56, seed=3).run().hold_started_s_max for p in POLICIES}
     assert held_s["tao"] <= PATIENT.hold_hard_s + PATIENT.tick_s
-    for policy in ("thunderagent", "thunderagent-decay", "concur-aimd", "concur-pi"):
+    unbounded = ("tao-paper", "thunderagent", "thunderagent-decay", "concur-aimd", "concur-pi")
+    for policy in unbounded:
         assert held_s[policy] > PATIENT.hold_hard_s + PATIENT.tick_s, policy
     assert all(held_s[policy] == 0.0 for policy in UNGATED)
 

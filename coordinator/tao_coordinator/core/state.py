@@ -132,11 +132,11 @@ class State:
 
     def private_tokens(self, session: Session, backend: Backend) -> int:
         """The session's context without what it shares with others on this backend."""
-        return max(0, session.context_tokens - self._shared(session, backend))
+        return max(0, session.context_tokens - self.shared_tokens(session, backend))
 
     def need_tokens(self, turn: Turn, backend: Backend) -> int:
         """Private tokens of the coming prompt plus its expected output."""
-        shared = self._shared(turn.session, backend)
+        shared = self.shared_tokens(turn.session, backend)
         return max(0, turn.input_tokens - shared) + turn.output_tokens
 
     def resident_tokens(self, session: Session, backend: Backend) -> int:
@@ -169,7 +169,8 @@ class State:
         return self.resident_tokens(session, backend) >= self.parameters.resident_ratio * private
 
     @staticmethod
-    def _shared(session: Session, backend: Backend) -> int:
+    def shared_tokens(session: Session, backend: Backend) -> int:
+        """Leading tokens that the session has in common with others on this backend."""
         told = session.shared_prefix_tokens
         # A prefix counts once per backend only as far as the backend is known to share it.
         learned = backend.shared_prefix_tokens

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-from tao_coordinator.prediction.predictor import ReadinessPredictor
+from tao_coordinator.core.parameters import Parameters
+from tao_coordinator.prediction.predictor import PREDICTORS
 from tao_coordinator.scheduling.policy import Policy
 from tao_coordinator.scheduling.rivals.cache_aware import CacheAware
 from tao_coordinator.scheduling.rivals.concur_aimd import ConcurAimd
@@ -11,11 +12,13 @@ from tao_coordinator.scheduling.rivals.dynamo_cost import DynamoCost
 from tao_coordinator.scheduling.rivals.round_robin import RoundRobin
 from tao_coordinator.scheduling.rivals.static_cap import StaticCap
 from tao_coordinator.scheduling.rivals.sticky_least_loaded import StickyLeastLoaded
+from tao_coordinator.scheduling.rivals.tao_paper import TaoPaper, published_readiness
 from tao_coordinator.scheduling.rivals.thunderagent import ThunderAgent, ThunderAgentParameters
 from tao_coordinator.scheduling.tao import Tao
 
-_MAKERS: dict[str, Callable[[ReadinessPredictor], Policy]] = {
-    "tao": Tao,
+_MAKERS: dict[str, Callable[[Parameters], Policy]] = {
+    "tao": lambda _: Tao(PREDICTORS["hazard"]()),
+    "tao-paper": lambda parameters: TaoPaper(published_readiness(parameters)),
     "round-robin": lambda _: RoundRobin(),
     "sticky-least-loaded": lambda _: StickyLeastLoaded(),
     "cache-aware": lambda _: CacheAware(),
@@ -30,12 +33,12 @@ POLICIES: tuple[str, ...] = tuple(_MAKERS)
 """The default policy first."""
 
 
-def make(name: str, readiness: ReadinessPredictor) -> Policy:
-    """The policy of this name with its published parameters.
+def make(name: str, parameters: Parameters) -> Policy:
+    """The policy of this name with its published parameters, and its predictor if it has one.
 
     Raises:
         ValueError: unknown name.
     """
     if name not in _MAKERS:
         raise ValueError(f"unknown policy {name!r}; choose one of {', '.join(POLICIES)}")
-    return _MAKERS[name](readiness)
+    return _MAKERS[name](parameters)

@@ -7,10 +7,11 @@
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from tao_coordinator.core.model import Backend, Session, Turn
 from tao_coordinator.core.state import State
+from tao_coordinator.prediction.predictor import ReadinessPredictor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,3 +47,10 @@ class Policy(Protocol):
     def admit(self, state: State, now_s: float) -> list[Assignment]:
         """Held turns that go now, in the order in which they are to be granted."""
         ...
+
+
+@runtime_checkable
+class ReadsReadiness(Protocol):
+    """A policy that asks a predictor of its own choice; the engine feeds that one."""
+
+    readiness: ReadinessPredictor

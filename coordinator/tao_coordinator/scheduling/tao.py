@@ -75,7 +75,7 @@ class Tao:
 
     def __init__(self, readiness: ReadinessPredictor) -> None:
         """Decide on what `readiness` says, which the engine feeds."""
-        self._readiness = readiness
+        self.readiness = readiness
 
     def immediate(self, state: State, turn: Turn, now_s: float) -> Assignment | None:
         """Bypass for residents; everybody else queues, if only for this one step."""
@@ -94,7 +94,7 @@ class Tao:
         """Idle seats whose price is too high, while anybody waits for room."""
         if not state.held:
             return []
-        return release.seats_not_worth_keeping(state, self._readiness, now_s)
+        return release.seats_not_worth_keeping(state, self.readiness, now_s)
 
     def admit(self, state: State, now_s: float) -> list[Assignment]:
         """Stage 1, bounds, stage 2."""
