@@ -15,8 +15,10 @@ With the coordinator dead, slow or wrong, calls go where they went before; with 
 SDK does nothing at all. Layers, each knowing only those above it: `semconv`, `errors`; `_config`,
 `_events`, `_ancestry`, `_breaker`, `_lease` (no I/O); `_channel`, `_courier`, `_emission`, `_otlp`
 (background); `_connection` (one per process); `_session`, `_tools`, `_agent`, `_turn`; `_usage`,
-`_model_call`, `_transport`, `_wrap`, `_http_client`.
+`_model_call`, `_transport`, `_wrap`, `_http_client`; `_span_reading`, `_span_processor`.
 """
+
+import typing
 
 from tao_client._agent import agent as agent
 from tao_client._connection import connect as connect
@@ -38,3 +40,19 @@ from tao_client.errors import ConfigurationError as ConfigurationError
 from tao_client.errors import HoldTimeoutError as HoldTimeoutError
 from tao_client.errors import TaoError as TaoError
 from tao_client.errors import UnsupportedClientError as UnsupportedClientError
+
+if typing.TYPE_CHECKING:
+    from tao_client._span_processor import SpanProcessor as SpanProcessor
+else:
+
+    def __getattr__(name: str) -> object:
+        # Loaded when it is asked for, because it takes OpenTelemetry's SDK along.
+        if name == "SpanProcessor":
+            from tao_client._span_processor import SpanProcessor
+
+            return SpanProcessor
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*globals(), "SpanProcessor"]

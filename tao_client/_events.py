@@ -32,16 +32,22 @@ class Event:
 
 
 def make_event(
-    name: str, session_id: str, attributes: Mapping[str, AttributeValue | None]
+    name: str,
+    session_id: str,
+    attributes: Mapping[str, AttributeValue | None],
+    at_ns: int | None = None,
 ) -> Event:
-    """An event stamped now; attributes that are None or empty strings are left out."""
+    """An event stamped now, or with the wall time it is given; empty attributes are left out.
+
+    Empty are None and the empty string.
+    """
     values: dict[str, AttributeValue] = {
         semconv.CONVERSATION_ID: session_id,
         semconv.RECORD_UID: new_id(),
         semconv.EVENT_SEQUENCE: next(_sequence),
     }
     values.update({key: value for key, value in attributes.items() if value not in (None, "")})
-    return Event(name, values, time.time_ns(), _current_context())
+    return Event(name, values, time.time_ns() if at_ns is None else at_ns, _current_context())
 
 
 def new_id() -> str:

@@ -266,8 +266,10 @@ class Session:
 
     # --- for the other modules of the SDK --------------------------------------------------------
 
-    def emit(self, name: str, attributes: dict[str, AttributeValue | None]) -> None:
-        """Send an event of this session."""
+    def emit(
+        self, name: str, attributes: dict[str, AttributeValue | None], at_ns: int | None = None
+    ) -> None:
+        """Send an event of this session; `at_ns` is its wall time, if that is not now."""
         if not _connection.is_emitting():
             return
         common: dict[str, AttributeValue | None] = {
@@ -279,7 +281,7 @@ class Session:
             common[semconv.PARENT_SESSION_ID] = self.parent_id
         if name == semconv.SESSION_START:
             common[semconv.SESSION_PRIORITY] = self.priority
-        _connection.emit(_events.make_event(name, self.id, common | attributes))
+        _connection.emit(_events.make_event(name, self.id, common | attributes, at_ns))
 
     def open_call(self, call_id: str) -> None:
         """A tool call begins: heartbeats name it from now on."""

@@ -68,8 +68,15 @@ class ToolCall:
         """The call is expected to end in `remaining_s` seconds; a later call replaces it."""
         self._update(None, remaining_s)
 
-    def __enter__(self) -> Self:
+    def begin(self, *, at_ns: int | None = None) -> None:
+        """The call begins. Entering the `with` block does it.
+
+        Args:
+            at_ns: Wall time at which it began, nanoseconds, if that is not now.
+        """
         self._started_s = time.monotonic()
+        if at_ns is not None:
+            self._started_s -= max(0, time.time_ns() - at_ns) / 1e9
         self._is_open = True
         self._session.open_call(self.id)
         self._session.emit(
@@ -82,24 +89,20 @@ class ToolCall:
                 semconv.TOOL_KEY: self._shown_key(),
                 semconv.TOOL_BACKGROUND: self._background or None,
             },
+            at_ns=at_ns,
         )
-        return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def finish(self, error_type: str | None = None) -> None:
+        """The call has ended; the first time counts. Leaving the `with` block does it.
+
+        Args:
+            error_type: What it failed of: `timeout`, `cancelled`, an exception's name. None: it
+                did not fail.
+        """
         if not self._is_open or self._process_id != os.getpid():
             return
         self._is_open = False
         self._session.close_call(self.id)
-        reason, error_type = end_of(exc)
-        if isinstance(exc, TimeoutError):
-            error_type = "timeout"
-        elif reason == "cancelled":
-            error_type = "cancelled"
         self._session.emit(
             semconv.TOOL_END,
             {
@@ -109,6 +112,28 @@ class ToolCall:
                 semconv.ERROR_TYPE: error_type,
             },
         )
+
+    def forget(self) -> None:
+        """How the call ends will never be known: stop saying that it is open."""
+        self._is_open = False
+        self._session.close_call(self.id)
+
+    def __enter__(self) -> Self:
+        self.begin()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        reason, error_type = end_of(exc)
+        if isinstance(exc, TimeoutError):
+            error_type = "timeout"
+        elif reason == "cancelled":
+            error_type = "cancelled"
+        self.finish(error_type)
 
     async def __aenter__(self) -> Self:
         return self.__enter__()
