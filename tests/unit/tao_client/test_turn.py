@@ -176,7 +176,6 @@ def test_turn_without_a_connection_passes(coordinator: CoordinatorStub) -> None:
 
 def test_turn_asks_nobody_while_the_coordinator_is_away(coordinator: CoordinatorStub) -> None:
     coordinator.script("crash")
-    coordinator.health_status = 503
 
     async def main() -> None:
         async with tao.session("s") as s, s.turn(model="m") as turn:
@@ -186,5 +185,8 @@ def test_turn_asks_nobody_while_the_coordinator_is_away(coordinator: Coordinator
         with tao.session("s") as s, s.turn(model="m") as turn:
             assert turn.affinity is None
             assert turn.base_url("http://own/v1") == "http://own/v1"
+        # Not before the first turn: the first contact, made behind, would hear it and spare the
+        # turn its asking.
+        coordinator.health_status = 503
         asyncio.run(main())
     assert len(coordinator.leases) == 1
