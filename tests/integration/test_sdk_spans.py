@@ -64,3 +64,33 @@ def test_dead_coordinator_does_not_disturb_the_framework(
         with tracer.start_as_current_span("execute_tool search", attributes=TOOL):
             pass
     assert not coordinator.requests
+
+
+def test_tools_of_an_instrumented_pydantic_ai_agent_are_told() -> None:
+    """With the real framework, whose spans have all attributes at their start."""
+    from pydantic_ai import Agent, InstrumentationSettings
+    from pydantic_ai.models.test import TestModel
+
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(tao.SpanProcessor())
+    open_at_start: list[str] = []
+
+    def search(query: str) -> str:
+        open_at_start.extend(event.name for event in events)
+        return query
+
+    agent = Agent(TestModel(), name="a", tools=[search])
+    Agent.instrument_all(InstrumentationSettings(tracer_provider=provider))
+    try:
+        with testing.capture_events() as events:
+            agent.run_sync("look for it", conversation_id="c1")
+    finally:
+        Agent.instrument_all(False)
+        provider.shutdown()
+    assert open_at_start == ["tao.tool.start"]
+    start, end = events
+    assert (start.name, end.name) == ("tao.tool.start", "tao.tool.end")
+    for event in events:
+        assert event.attributes["gen_ai.conversation.id"] == "c1"
+        assert event.attributes["gen_ai.tool.name"] == "search"
+    assert start.attributes["gen_ai.tool.call.id"] == end.attributes["gen_ai.tool.call.id"]
