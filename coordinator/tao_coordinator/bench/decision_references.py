@@ -1,6 +1,10 @@
 """What other solvers make of a placement problem: HiGHS through scipy, if that is installed."""
 
+import os
+import sys
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, NamedTuple
@@ -63,6 +67,19 @@ def credit(problem: SparsePlacementProblem, limit_s: float) -> Reference:
     return _solve(pairs, [nothing, problem.credits[fits]], limit_s)
 
 
+@contextmanager
+def _quiet() -> Generator[None]:
+    """HiGHS prints debugging output of its own; ours may be JSON."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
 class _Pairs(NamedTuple):
     sessions: Int64
     backends: Int64
@@ -99,13 +116,14 @@ def _solve(pairs: _Pairs, goals: list[Int64], limit_s: float) -> Reference:
         left_s = limit_s - (time.perf_counter() - start_s)
         if left_s < 0.05:
             return Reference(tuple(sums), False, time.perf_counter() - start_s)
-        answer = optimize.milp(
-            -goal.astype(np.float64),
-            constraints=constraints,
-            integrality=ones,
-            bounds=optimize.Bounds(0, 1),
-            options={"time_limit": left_s, "mip_rel_gap": 0},
-        )
+        with _quiet():
+            answer = optimize.milp(
+                -goal.astype(np.float64),
+                constraints=constraints,
+                integrality=ones,
+                bounds=optimize.Bounds(0, 1),
+                options={"time_limit": left_s, "mip_rel_gap": 0},
+            )
         if answer.x is None:
             return Reference(tuple(sums), False, time.perf_counter() - start_s)
         sums.append(int(goal[answer.x > 0.5].sum()))

@@ -23,6 +23,25 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     lease.add_argument("--calls", type=int, default=5000, help="measured turns (%(default)s)")
     lease.add_argument("--json", action="store_true", help="print the result as JSON")
     lease.set_defaults(run=run_lease)
+    decision = benchmarks.add_parser(
+        "decision",
+        help="time and optimality of placement",
+        description=(
+            "Solves random placement problems with the ladder, beside the published capacity grid "
+            "and, if scipy is installed, a MILP solver, in the same run."
+        ),
+    )
+    decision.add_argument(
+        "--instances", type=int, default=18, help="problems per line (%(default)s)"
+    )
+    decision.add_argument(
+        "--budget-ms", type=float, default=250, help="CPU time per problem (%(default)s)"
+    )
+    decision.add_argument("--family", action="append", help="only this family; may be repeated")
+    decision.add_argument("--no-large", action="store_true", help="leave out large problems")
+    decision.add_argument("--no-milp", action="store_true", help="leave out the MILP solver")
+    decision.add_argument("--json", action="store_true", help="print the result as JSON")
+    decision.set_defaults(run=run_decision)
     bench_readiness.register(benchmarks)
 
 
@@ -46,4 +65,30 @@ def run_lease(arguments: argparse.Namespace) -> int:
             f"max {latency.max_ms:6.2f} ms"
         )
     print(f"{result.pairs_per_s:.0f} lease+release pairs/s, {result.num_resident} by bypass")
+    return 0
+
+
+def run_decision(arguments: argparse.Namespace) -> int:
+    """Run `tao bench decision`."""
+    from tao_coordinator.bench import decision, decision_problems, decision_report
+
+    if arguments.instances < 1 or arguments.budget_ms <= 0:
+        raise ValueError("--instances must be at least 1 and --budget-ms above 0")
+    for family in arguments.family or ():
+        if family not in decision_problems.FAMILIES:
+            known = ", ".join(decision_problems.FAMILIES)
+            raise ValueError(f"no family {family!r}; there are {known}")
+    settings = decision.Settings(
+        num_instances=arguments.instances,
+        budget_s=arguments.budget_ms / 1e3,
+        families=None if arguments.family is None else tuple(arguments.family),
+        with_large=not arguments.no_large,
+        with_milp=not arguments.no_milp,
+    )
+    result = decision.run(settings, lambda text: print(text, file=sys.stderr))
+    if arguments.json:
+        print(json.dumps(result.to_json(), indent=2))
+        return 0
+    for line in decision_report.lines(result):
+        print(line)
     return 0

@@ -67,6 +67,7 @@ def improve(
         tolerance: by how much each knapsack may fall short.
     """
     values, backend_of = pairs.values, backend_of.copy()
+    meter.spend(60 + 4 * len(pairs.budgets))
     is_placed = backend_of >= 0
     worth = np.where(is_placed, values[np.arange(len(values)), backend_of], 0)
     order: list[int] = pairs.budgets.argsort(kind="stable").tolist()

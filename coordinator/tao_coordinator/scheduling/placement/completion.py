@@ -50,7 +50,7 @@ class Completion:
         self.tables = np.zeros((n + 1, m, self._size), np.int64)
         for j in range(n - 1, -1, -1):
             self._prepend(j)
-            meter.spend(2 + m * self._size // 700)
+            meter.spend(40 + m * self._size // 350)
             if j % 16 == 0:
                 meter.checkpoint()
 

@@ -84,13 +84,13 @@ def solve(
     w, v = weights[items], values[items]
     if not len(items) or int(w.sum()) <= capacity:
         value = int(v.sum())
-        return Knapsack(items, value, value, 8)
+        return Knapsack(items, value, value, 12)
     if len(items) <= ENUMERATED_MAX:
         sums = subset_sums(v)
         sums[subset_sums(w) > capacity] = -1
         best = int(sums.argmax())
         value = int(sums[best])
-        return Knapsack(items[subset_of(best, len(items))], value, value, 20)
+        return Knapsack(items[subset_of(best, len(items))], value, value, 18)
     order = (v / np.maximum(w, 1e-9)).argsort(kind="stable")[::-1]
     search = _Search(w[order], v[order], capacity, labels_max, tolerance)
     taken, bound = search.run()
@@ -118,7 +118,7 @@ class _Search:
         self.w, self.v, self.capacity, self.labels_max = w, v, capacity, labels_max
         self.tolerance = tolerance
         self.density: Float64 = v / np.maximum(w, 1e-9)
-        self.work = 40 + len(w) // 16
+        self.work = 80 + len(w) // 16
         filled = w.cumsum()
         self.s = int(filled.searchsorted(capacity, side="right"))
         self.weight_s = int(filled[self.s - 1]) if self.s else 0
@@ -238,7 +238,7 @@ class _Search:
             if under and self.tolerance:  # its own bound may be within the tolerance
                 keep[int(v[:under].argmax())] = True
             kept = keep.nonzero()[0]
-            self.work += 20 + len(index) // 32
+            self.work += 13 + len(index) // 48
             if len(kept) > self.labels_max:
                 kept = self._thin(kept, bound[kept], v[kept], w[kept] <= capacity)
             history.append((k, old, index[kept]))

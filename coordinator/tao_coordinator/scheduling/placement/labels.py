@@ -167,7 +167,7 @@ class _Run:
                 return None
             labels, layer = step
             layers.append(layer)
-            meter.spend(60 + len(labels.values) * num_backends // 40)
+            meter.spend(75 + len(labels.values) * num_backends // 20)
             if meter.exhausted:
                 break
         self.dropped = max(self.dropped, int(labels.bounds.max()))

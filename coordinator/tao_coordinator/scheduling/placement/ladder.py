@@ -45,7 +45,7 @@ def climb(packed: PackedProblem, effort: Effort, meter: Meter) -> Incumbent:
     """Search from nothing until proved or the effort is spent."""
     incumbent = Incumbent(packed)
     pairs = packed.pairs
-    meter.spend(20 + pairs.values.size // 50)
+    meter.spend(20)
     incumbent.limit(bounds.best_pairs(pairs))
     if _trivial(packed, incumbent) or effort.rung_max < Rung.LOCAL_RATIO:
         return incumbent

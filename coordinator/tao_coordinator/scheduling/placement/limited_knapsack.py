@@ -56,21 +56,21 @@ def solve(
     w, v = weights[items], values[items]
     if limit == 1:
         best = int(v.argmax())
-        return Knapsack(items[best : best + 1], int(v[best]), int(v[best]), 8)
+        return Knapsack(items[best : best + 1], int(v[best]), int(v[best]), 12)
     if len(items) <= knapsack.ENUMERATED_MAX:
         return _enumerate(items, w, v, capacity, limit)
     top = np.argpartition(-v, limit - 1)[:limit] if limit < len(v) else np.arange(len(v))
     if int(w[top].sum()) <= capacity:
         value = int(v[top].sum())
-        return Knapsack(items[np.sort(top)], value, value, 12)
+        return Knapsack(items[np.sort(top)], value, value, 24)
     free = knapsack.solve(w, v, capacity, labels_max, tolerance)
     if len(free.chosen) <= limit:
-        return Knapsack(items[free.chosen], free.value, free.bound, free.work)
+        return Knapsack(items[free.chosen], free.value, free.bound, 24 + free.work)
     search = _Search(w, v, capacity, limit, labels_max, tolerance)
     taken, bound = search.run()
     value = int(v[taken].sum())
     bound = max(value, min(bound, free.bound))
-    return Knapsack(items[taken], value, bound, free.work + search.work)
+    return Knapsack(items[taken], value, bound, 24 + free.work + search.work)
 
 
 def seat_price(weights: Int64, values: Int64, capacity: int, limit: int | None) -> int:
@@ -86,7 +86,7 @@ def _enumerate(items: Int64, w: Int64, v: Int64, capacity: int, limit: int) -> K
     sums[(subset_sums(w) > capacity) | (subset_sums(np.ones_like(w)) > limit)] = -1
     best = int(sums.argmax())
     value = int(sums[best])
-    return Knapsack(items[subset_of(best, len(items))], value, value, 25)
+    return Knapsack(items[subset_of(best, len(items))], value, value, 28)
 
 
 def _relax(w: Int64, v: Int64, capacity: int, limit: int, mu: float) -> tuple[float, float, float]:
@@ -151,7 +151,7 @@ class _Search:
         self.slack = max(1.0, 2.0**-48 * (self.relaxed + scale))
         self.start: Bool = self.reduced > 0
         self.dropped = 0
-        self.work = 200 + len(w)
+        self.work = 70 + len(w) // 4
         self.greedy = self._greedy()
         self.incumbent = int(v[self.greedy].sum())
 
@@ -221,7 +221,7 @@ class _Search:
             kept = self._select(n, w, v, best)
             history.append((k, old, kept))
             n, w, v = n[kept], w[kept], v[kept]
-            self.work += 60 + old // 8
+            self.work += 42 + old // 12
         best = self._improve(n, w, v)
         if best is None or int(v[best]) <= before:
             return None

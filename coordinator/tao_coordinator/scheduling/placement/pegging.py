@@ -46,7 +46,7 @@ def peg(pairs: Pairs, prices: Int64, floor: int, meter: Meter) -> Pegged:
             seat_prices[b] = limited_knapsack.seat_price(
                 pairs.weights[:, b], reduced[:, b], budget, limit
             )
-            meter.spend(150)
+            meter.spend(100)
     allowed = pairs.values >= 0
     if bound <= floor:
         return Pegged(np.zeros_like(allowed), seat_prices, bound)
@@ -79,6 +79,6 @@ def _table(pairs: Pairs, reduced: Int64, meter: Meter) -> tuple[Int64, int]:
                 )
                 shifted = table[rows, : size - step] + reduced[i][rows, None]
                 table[rows, step:] = np.maximum(table[rows, step:], shifted)
-        meter.spend(4 + num_backends * size // 700)
+        meter.spend(8 + num_backends * size // 350)
     meter.checkpoint()
     return table, quantum

@@ -43,6 +43,7 @@ def descend(
     packed: PackedProblem, view: View, coordinate: int, incumbent: Incumbent, meter: Meter
 ) -> View:
     """Prices near the minimum of L in one coordinate, those above being proved."""
+    meter.spend(250 + packed.pairs.values.size // 10)
     plain = Descent(packed, incumbent, meter, coordinate, {})
     best, lowest = view, 0
     for number, candidate in enumerate(_starts(packed, view, coordinate, incumbent)):

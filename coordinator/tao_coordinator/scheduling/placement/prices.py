@@ -68,6 +68,7 @@ class Relaxation:
     def evaluate(self, prices: Int64, tolerance: int = 0) -> int:
         """L(prices), each knapsack up to `tolerance` too high."""
         pairs = self.pairs
+        self._meter.spend(35 + pairs.values.size // 20)
         for b in range(len(pairs.budgets)):
             gain = np.maximum(pairs.values[:, b] - prices, 0)
             last = self._gains[b]

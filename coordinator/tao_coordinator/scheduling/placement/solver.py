@@ -19,7 +19,7 @@ from tao_coordinator.scheduling.placement.problem import (
 from tao_coordinator.scheduling.placement.sparse import instance as sparse_instance
 from tao_coordinator.scheduling.placement.sparse import ladder as sparse_ladder
 
-DENSE_PAIRS_MAX = 20_000
+DENSE_PAIRS_MAX = 100_000
 """Pairs of session and backend up to which full arrays are searched."""
 SPARSE_BACKENDS_MIN = 12
 """Backends from which the sparse ladder goes first."""
@@ -35,6 +35,7 @@ def solve(problem: AnyPlacementProblem, effort: Effort = FULL) -> Plan:
     packed = None
     if problem.num_sessions * problem.num_backends <= DENSE_PAIRS_MAX:
         packed = _pack(problem)
+        meter.spend(200 + problem.num_sessions * problem.num_backends // 20)
     if packed is not None and problem.num_backends < SPARSE_BACKENDS_MIN:
         incumbent = ladder.climb(packed, effort, meter)
         return _plan(

@@ -61,7 +61,7 @@ class _Holes:
         ]
         self._fits: list[list[int]] = [row.nonzero()[0].tolist() for row in pairs.values >= 0]
         self._weights: list[list[int]] = pairs.weights.tolist()
-        self.work = 20 + pairs.weights.size // 16
+        self.work = 30 + pairs.weights.size // 10
 
     def place(self, sessions: list[int]) -> list[tuple[int, int]]:
         """Pairs of session and backend, each by best fit in the given order; some may not fit."""

@@ -69,7 +69,7 @@ def solve(items: Items, capacities: Int64, limits: Int64) -> Answer:
     taken[chosen[easy[rows[chosen]]]] = True
     bounds = np.zeros(num_rows, np.int64)
     hard = chosen[~easy[rows[chosen]]]
-    work = 20 + len(values) // 50
+    work = 60 + len(values) // 25
     if len(hard):
         big = counts[rows[hard]] > _ROW_ITEMS_MAX
         work += _solve_padded(items, hard[~big], capacities, limits, taken, bounds)
@@ -154,7 +154,8 @@ def _solve_padded(
     chosen_here = padded.source[done][picked[done] & exists[done]]
     taken[chosen_here] = True
     left = padded.source[~done]
-    work = 60 + padded.source.size // 8 + int((1 << np.minimum(sizes, _CORE_MAX)).sum()) // 100
+    num_subsets = int((1 << np.minimum(sizes, _CORE_MAX)).sum())
+    work = 250 + padded.source.size // 8 + num_subsets // 60
     return work + _solve_singly(items, np.sort(left[left >= 0]), capacities, limits, taken, bounds)
 
 

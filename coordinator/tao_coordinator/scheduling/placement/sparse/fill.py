@@ -79,7 +79,7 @@ def _force(plan: SparsePlan, session: int, meter: Meter) -> None:
             int(instance.budgets[b] - weights[b]),
             None if limit >= NO_LIMIT else limit - 1,
         )
-        meter.spend(answer.work + 10)
+        meter.spend(answer.work + 25)
         credit = int(instance.credits_at(np.array([session]), np.array([b]))[0])
         value = int(instance.own[session]) + credit * instance.units[1]
         gain = answer.value + value - int(plan.worth[here].sum())

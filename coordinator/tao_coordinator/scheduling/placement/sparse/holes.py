@@ -81,7 +81,7 @@ class Holes:
                 left = rooms[kind][index][0] - weight
                 if best is None or left < best[2]:
                     best = kind, index, left
-        self.work += 1 + len(weights) // 4
+        self.work += 2 + len(weights) // 3
         return best
 
 

@@ -102,7 +102,7 @@ class SparsePlan:
             None if limit >= NO_LIMIT else limit,
             _LABELS_MAX,
         )
-        meter.spend(answer.work)
+        meter.spend(answer.work + 20)
         if answer.value > int(gains[here].sum()):
             self._exchange(sessions[here], sessions[answer.chosen], b, pairs[answer.chosen])
 
@@ -152,7 +152,7 @@ class SparsePlan:
             np.concatenate((gains[chosen], self.worth[plain]))[order],
         )
         answer = batch_knapsack.solve(items, instance.budgets, instance.limits)
-        meter.spend(answer.work + 100 + len(backends) // 20)
+        meter.spend(answer.work + 150 + len(backends) // 8)
         who = np.concatenate((sessions[chosen], plain))[order]
         credits = np.concatenate((instance.pair_credits[chosen], np.zeros_like(plain)))[order]
         before = np.zeros(instance.num_backends, np.int64)
@@ -214,7 +214,7 @@ class SparsePlan:
             None if limit >= NO_LIMIT else limit,
             _LABELS_MAX,
         )
-        meter.spend(answer.work + 20)
+        meter.spend(answer.work + 60)
         if answer.value <= int(gains[stays].sum()):
             return False
         new = sessions[answer.chosen]
