@@ -5,6 +5,7 @@ References are test-only: ortools and scipy are not dependencies of the product.
 
 import time
 from collections import Counter
+from functools import cache
 
 import numpy as np
 import placement_cp_sat
@@ -12,7 +13,7 @@ import pytest
 
 from tao_coordinator.bench import decision_references
 from tao_coordinator.bench.decision_problems import FAMILIES, dense, sparse
-from tao_coordinator.scheduling.placement import FULL, Effort, solve
+from tao_coordinator.scheduling.placement import FULL, Effort, PlacementProblem, solve
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -20,6 +21,18 @@ SIZES = ((20, 2), (35, 4), (60, 5), (90, 8))
 HELD_OUT_SEEDS = range(100, 105)
 """Not used while the solver was tuned."""
 REFERENCE_S = 6.0
+
+
+@cache
+def reference_of(
+    family: str, seed: int, num_sessions: int, num_backends: int
+) -> placement_cp_sat.Reference:
+    problem = held_out(family, seed, num_sessions, num_backends)
+    return placement_cp_sat.solve(problem, REFERENCE_S)
+
+
+def held_out(family: str, seed: int, num_sessions: int, num_backends: int) -> PlacementProblem:
+    return dense(family, seed, num_sessions, num_backends, is_empty=seed % 4 == 3)
 
 
 def budget(limit_s: float) -> Effort:
@@ -35,10 +48,10 @@ def test_held_out_medium_problems_equal_cp_sat(limit_s: float, least_equal: floa
     for family in FAMILIES:
         for seed in HELD_OUT_SEEDS:
             for num_sessions, num_backends in SIZES:
-                problem = dense(family, seed, num_sessions, num_backends, is_empty=seed % 4 == 3)
+                problem = held_out(family, seed, num_sessions, num_backends)
                 plan = solve(problem, budget(limit_s))
                 plan.check(problem)
-                reference = placement_cp_sat.solve(problem, REFERENCE_S)
+                reference = reference_of(family, seed, num_sessions, num_backends)
                 reached = reference.sums
                 bound = plan.certificate.bound
                 assert reached[: len(bound)] <= bound, (family, seed, num_sessions)
