@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import anyio
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import Tracer
@@ -81,9 +82,13 @@ def test_tools_of_an_instrumented_pydantic_ai_agent_are_told() -> None:
 
     agent = Agent(TestModel(), name="a", tools=[search])
     Agent.instrument_all(InstrumentationSettings(tracer_provider=provider))
+
+    async def main() -> None:
+        await agent.run("look for it", conversation_id="c1")
+
     try:
         with testing.capture_events() as events:
-            agent.run_sync("look for it", conversation_id="c1")
+            anyio.run(main)
     finally:
         Agent.instrument_all(False)
         provider.shutdown()
