@@ -24,10 +24,11 @@ r_i: 1 if a call waits, else what the published predictor says of the next secon
 Between ticks nobody is chosen: calls of active sessions go at once; a new session joins the backend
 with most room if it fits there and nobody is paused, else the pool [R].
 
-Reconstructed besides: grid step and state budget (not stated; those of the policy study: on two
-backends the fallback is rare, on four it is not, as the source reports). Budgets enter the
-programme at no more than what all candidates weigh, which changes no plan and saves states. w_ib is
-at most the whole grid of an empty backend: else one large session would wait for ever by rounding.
+Reconstructed besides: grid step and state budget, which are not stated. With these, 8 % of the
+plans of a simulated fleet of four backends are fallbacks (reported: 3 to 9 %), on two none
+(reported: 5 %); coarser or finer grids are no better there. Budgets enter the programme at no more
+than what all candidates weigh, which changes no plan and saves states. w_ib is at most the whole
+grid of an empty backend: else one large session would wait for ever by rounding.
 
 The source plans beside the loop, drops a plan whose sessions changed meanwhile and applies the
 longest prefix that still fits. Here a plan meets the state that it was made for: the best case.
@@ -68,7 +69,7 @@ class TaoPaperParameters:
     """Beside each session [S]."""
     horizon_s: float = 1.0
     """H [S]."""
-    quantum_tokens: int = 4096
+    quantum_tokens: int = 1024
     """Grid step [R]."""
     states_max: int = 65_536
     """State budget [R]."""

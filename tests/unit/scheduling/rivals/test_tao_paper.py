@@ -1,6 +1,6 @@
 """tao-paper: a joint plan each second by decayed credit, readiness and tokens; no bound on waiting.
 
-A session weighs its tokens and a reserve of 512, on a grid of 4,096.
+A session weighs its tokens and a reserve of 512, on a grid of 1,024.
 """
 
 import itertools
@@ -20,7 +20,7 @@ from tao_coordinator.scheduling.rivals.tao_paper import Standing, TaoPaper, TaoP
 PATIENT = Parameters(new_wait_s_max=1e6)
 """The engine itself would refuse new sessions after 900 s."""
 RESERVE = 512
-QUANTUM = 4096
+QUANTUM = 1024
 
 
 def fleet(*pools: int | None, states_max: int | None = None) -> EngineDriver:
@@ -199,6 +199,18 @@ def test_tao_paper_chooses_on_ticks_alone() -> None:
     assert d.grants[held].receipt.plan_id is not None
 
 
+def test_tao_paper_pauses_on_ticks_alone() -> None:
+    d = fleet(100_000)
+    quick_turn(d, "s", 30_000)
+    quick_turn(d, "t", 30_000)
+    d.idle(2.0)
+    resize(d, 50_000)
+    d.ask("new", 20_000)  # the first to be held: policies are asked whom to interrupt
+    assert paused(d) == ["new"]
+    d.idle(1.1)
+    assert paused(d) == ["new", "s"]
+
+
 def test_tao_paper_calls_of_active_sessions_go_at_once() -> None:
     d = fleet(100_000)
     quick_turn(d, "s", 40_000)
@@ -260,8 +272,8 @@ def test_tao_paper_pauses_the_lowest_value_first_whatever_its_size() -> None:
 def test_tao_paper_pauses_the_idle_before_the_running() -> None:
     d = fleet(100_000)
     running = d.ask("new", 1_000)  # no credit at all
-    quick_turn(d, "idle", 98_000)
-    resize(d, 99_000)
+    quick_turn(d, "idle", 97_000)
+    resize(d, 98_000)
     d.idle(1.5)
     d.done(running, input_tokens=1_000)
     d.idle(0.1)
@@ -279,6 +291,16 @@ def test_tao_paper_marks_no_more_running_sessions_than_needed() -> None:
         d.done(request, input_tokens=10_000, output_tokens=0, after_s=0.0)
     d.idle(1.0)
     assert paused(d) == ["s0"]
+
+
+def test_tao_paper_marked_session_is_paused_when_its_next_call_comes() -> None:
+    d = fleet(45_000)
+    calls = {name: d.ask(name, 20_000) for name in ("a", "b")}
+    resize(d, 40_000)
+    d.idle(2.0)
+    d.done(calls["a"], input_tokens=20_000, after_s=0.0)
+    assert d.ask("a", 20_500) not in d.grants
+    assert paused(d) == ["a"]
 
 
 # --- plan ---------------------------------------------------------------------------------------
@@ -308,7 +330,7 @@ def test_tao_paper_plan_leads_home() -> None:
 
 
 def test_tao_paper_with_too_many_states_fits_by_size_and_counts_it() -> None:
-    d = fleet(100_000, 90_000, states_max=80)  # nine levels on each of two backends
+    d = fleet(100_000, 90_000, states_max=900)  # 31 levels on each of two backends
     held = one_paused_with_room_on_both(d)
     assert (d.backend_of(held), d.reason_of(held)) == ("b1", "fallback")
     assert (policy_of(d).num_plans, policy_of(d).num_fallbacks) == (1, 1)
