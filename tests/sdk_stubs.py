@@ -291,8 +291,9 @@ class BackendStub(Stub):
         if self.content_encoding:
             handler.send_header("content-encoding", self.content_encoding)
         handler.end_headers()
-        for word in self.words:
-            choice = {"index": 0, "delta": {"content": word}, "finish_reason": None}
+        for number, word in enumerate(self.words, start=1):
+            reason = "stop" if number == len(self.words) else None
+            choice = {"index": 0, "delta": {"content": word}, "finish_reason": reason}
             chunk = {**envelope("chat.completion.chunk"), "choices": [choice]}
             write_event(handler, json.dumps(chunk | ({"usage": None} if asked else {})))
             if self.breaks_off:

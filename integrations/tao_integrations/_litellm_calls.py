@@ -75,6 +75,26 @@ def characters(value: object) -> int:
     return 0
 
 
+def new_turn(
+    session: tao.Session, config: object, messages: object, kwargs: Mapping[str, object]
+) -> tao.Turn:
+    """The turn that a call is, not yet asked for.
+
+    Args:
+        session: The session that makes the call.
+        config: The model's settings, which the call's own arguments override.
+        messages: The prompt.
+        kwargs: The call's own arguments.
+    """
+    given = {**model_kwargs(config), **kwargs}
+    return session.turn(
+        model=served_model(config),
+        input_chars=characters(messages),
+        max_output_tokens=max_output_tokens(given),
+        timeout_s=timeout_s(given) or DEFAULT_TIMEOUT_S,
+    )
+
+
 def placed(
     turn: tao.Turn, config: object, kwargs: Mapping[str, Any], *, held_s: float
 ) -> dict[str, Any]:

@@ -157,13 +157,8 @@ class QueryTap(Tap):
         config = self.owner.config
         held: tao.HoldTimeoutError | None = None
         with quiet("ask for a lease"):
-            given = {**calls.model_kwargs(config), **kwargs}
-            turn = session.turn(
-                model=calls.served_model(config),
-                input_chars=calls.characters(args[0] if args else kwargs.get("messages")),
-                max_output_tokens=calls.max_output_tokens(given),
-                timeout_s=calls.timeout_s(given) or calls.DEFAULT_TIMEOUT_S,
-            )
+            messages = args[0] if args else kwargs.get("messages")
+            turn = calls.new_turn(session, config, messages, kwargs)
             try:
                 turn.acquire()
             except tao.HoldTimeoutError as too_long:

@@ -17,13 +17,18 @@ os.environ.update(
     OPENAI_API_KEY="none",
 )
 
+OWN_ATTRIBUTES = "ignore:Accessing the 'model_:DeprecationWarning"
+"""litellm looks through all attributes of each chunk of a stream."""
+
 HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What the frameworks' clients leave to the garbage collector is not ours to close."""
+    """Not ours to mend: litellm's types, and what clients leave to the garbage collector."""
     for item in items:
         if HERE in item.path.parents:
+            item.add_marker(pytest.mark.filterwarnings("ignore::UserWarning:pydantic"))
+            item.add_marker(pytest.mark.filterwarnings(OWN_ATTRIBUTES))
             item.add_marker(
                 pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
             )
