@@ -45,6 +45,7 @@ def budget(limit_s: float) -> Effort:
 def test_held_out_medium_problems_equal_cp_sat(limit_s: float, least_equal: float) -> None:
     pytest.importorskip("ortools", reason="ortools is not installed: pip install ortools")
     tally: Counter[str] = Counter()
+    worst_token_loss = 0.0
     for family in FAMILIES:
         for seed in HELD_OUT_SEEDS:
             for num_sessions, num_backends in SIZES:
@@ -67,14 +68,14 @@ def test_held_out_medium_problems_equal_cp_sat(limit_s: float, least_equal: floa
                 tally[f"lost in {plan.objective._fields[first]}"] += 1
                 loss = (reached[first] - plan.objective[first]) / max(1, reached[first])
                 print(f"{family} {seed} {num_sessions}x{num_backends}: {first} -{loss:.2%}")
-                if limit_s >= 0.25:
-                    assert first < 3 or loss <= 0.005
+                worst_token_loss = max(worst_token_loss, loss if first == 3 else 0.0)
     print(f"{limit_s} s: {dict(tally)}")
     assert tally["proved"] >= 250
     assert tally["equal"] >= least_equal * tally["proved"]
     upper = tally["lost in classes"] + tally["lost in credit"] + tally["lost in ready"]
     if limit_s >= 0.25:
         assert upper <= 0.005 * tally["proved"]
+        assert worst_token_loss <= 0.005
 
 
 @pytest.mark.parametrize("family", ["base", "multi3", "card", "product", "prefix"])

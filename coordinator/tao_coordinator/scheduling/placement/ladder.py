@@ -7,7 +7,8 @@
 3. *Prices* (`prices`): Lagrangian bound, coordinate after coordinate, and plans by repair.
 4. *Labels* (`labels`): exact search under that bound.
 5. *Neighbourhood* (`neighbourhood`): where the beam of 4 was too narrow for a proof. Then rungs 3
-   to 5 again, from the prices found and with twice the beam, as long as anything moves.
+   to 5 again, from the prices found and with four times the beam, as long as anything moves; 5 takes
+   as much work as 4 did.
 
 The best plan is kept throughout (`incumbent`), so a later rung never returns less; the search ends
 where bound and plan meet, or with the effort, at the next block boundary.
@@ -35,7 +36,7 @@ _CORE_PASSES = 3
 _CORE_LABELS_MAX = 256
 _FINE_LABELS_MAX = 2048
 _BEAM = 500
-_BEAM_MAX = 4000
+_BEAM_MAX = 32_000
 _REFINE_STEPS = 20
 _FEW_PAIRS = 25
 _TOKENS = 3
@@ -100,19 +101,19 @@ def _prove(
     while not _proved(incumbent, coordinate):
         if _done(incumbent, effort, meter, Rung.LABELS):
             return False
-        before = incumbent.bound, incumbent.value
+        before, spent = (incumbent.bound, incumbent.value), meter.spent
         _search_labels(packed, views, coordinate, incumbent, beam, meter)
         if _proved(incumbent, coordinate):
             break
         if _done(incumbent, effort, meter, Rung.NEIGHBOURHOOD):
             return False
-        _search_neighbourhoods(packed, views, incumbent, meter)
+        _search_neighbourhoods(packed, views, incumbent, meter, meter.spent - spent)
         views[-1] = price_phases.refine(
             packed, views[-1], coordinate, incumbent, meter, _REFINE_STEPS
         )
         if (incumbent.bound, incumbent.value) == before and beam >= _BEAM_MAX:
             return False
-        beam = min(2 * beam, _BEAM_MAX)
+        beam = min(4 * beam, _BEAM_MAX)
     return not _done(incumbent, effort, meter, Rung.PRICES)
 
 
@@ -190,11 +191,11 @@ def _search_all_below(
 
 
 def _search_neighbourhoods(
-    packed: PackedProblem, views: list[View], incumbent: Incumbent, meter: Meter
+    packed: PackedProblem, views: list[View], incumbent: Incumbent, meter: Meter, work: int
 ) -> None:
     better = cohen_katz_raz.improve(packed.pairs, incumbent.backend_of, meter, 2, _FINE_LABELS_MAX)
     incumbent.offer(better, Rung.NEIGHBOURHOOD)
-    neighbourhood.search(incumbent, views, meter, len(packed.pairs.budgets) ** 2)
+    neighbourhood.search(incumbent, views, meter, work)
 
 
 def _done(incumbent: Incumbent, effort: Effort, meter: Meter, following: Rung) -> bool:

@@ -5,7 +5,7 @@ value here minus its value there. The sub-problem is solved by the label search 
 (less what a session is worth elsewhere), with a small beam. A step is taken only if it gains.
 
 Backends are drawn with a fixed seed: the same input gives the same plan. The search ends after
-a number of draws in a row without gain, or with the effort.
+m^2 draws in a row without gain, or with the work.
 """
 
 import numpy as np
@@ -23,22 +23,24 @@ _SIZES = (3, 2, 4)
 _BEAM = 200
 
 
-def search(incumbent: Incumbent, views: list[View], meter: Meter, failures_max: int) -> None:
+def search(incumbent: Incumbent, views: list[View], meter: Meter, work: int) -> None:
     """Improve the best plan.
 
     Args:
         incumbent: where to start, and where better plans go.
         views: units and prices in which bounds are good.
         meter: counts the work and ends the search.
-        failures_max: draws in a row without gain after which to stop.
+        work: units after which to stop, at the end of a step.
     """
     pairs = incumbent.packed.pairs
     draw = np.random.default_rng(0)
     num_backends = len(pairs.budgets)
     sizes = [size for size in _SIZES if size < num_backends]
-    failures, number = 0, 0
+    failures, number, work_max = 0, 0, meter.spent + work
     tried: set[tuple[int, ...]] = set()
-    while sizes and failures < failures_max and not incumbent.closed and not meter.exhausted:
+    while sizes and failures < num_backends**2 and not incumbent.closed:
+        if meter.exhausted or meter.spent >= work_max:
+            break
         size = sizes[number % len(sizes)]
         number += 1
         backends = np.sort(draw.choice(num_backends, size, replace=False))

@@ -40,7 +40,7 @@ from tao_coordinator.scheduling.placement.plan import Rung
 from tao_coordinator.scheduling.placement.problem import Bool, Float64, Int64
 from tao_coordinator.scheduling.placement.views import View, down_to, with_units
 
-_LABELS_MAX = 512
+_LABELS_MAX, _COARSE_LABELS_MAX = 512, 96
 _REPAIR_LABELS_MAX = 128
 _REPAIR_PASSES = 2
 _PATIENCE = 4
@@ -80,7 +80,7 @@ class Relaxation:
                 gain,
                 int(pairs.budgets[b]),
                 pairs.limits[b],
-                _LABELS_MAX,
+                _LABELS_MAX if tolerance == 0 else _COARSE_LABELS_MAX,
                 tolerance,
             )
             self._meter.spend(answer.work)
