@@ -43,7 +43,7 @@ class Child:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env=os.environ | environment,
+            env=_environment() | environment,
             start_new_session=os.name == "posix",
         )
         self._readers = [
@@ -80,12 +80,12 @@ class Child:
         deadline_s = time.monotonic() + timeout_s
         while True:
             line = self.next_line(1.0)
+            if time.monotonic() > deadline_s:
+                raise ChildFailedError(f"{self.name} is not done after {timeout_s:.0f} s")
             if line is not None:
                 yield line
             elif self.process.poll() is not None and self._lines.empty():
                 return
-            elif time.monotonic() > deadline_s:
-                raise ChildFailedError(f"{self.name} is not done after {timeout_s:.0f} s")
 
     def last_words(self) -> str:
         """The last lines of stderr, for an error message."""
@@ -120,6 +120,11 @@ class Child:
         assert self.process.stderr is not None
         for line in self.process.stderr:
             self._errors.append(line.rstrip("\n"))
+
+
+def _environment() -> dict[str, str]:
+    """Without the user's own settings: a demo must not write into production's state directory."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("TAO_")}
 
 
 class ChildProcesses:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from tao_coordinator.core import expiry, fleet, intake, ledger, telemetry
-from tao_coordinator.core.effects import Effect, Grant, Receipt, Reject, RejectReason
+from tao_coordinator.core.effects import Effect, Grant, Hold, Receipt, Reject, RejectReason
 from tao_coordinator.core.events import (
     BackendAdded,
     BackendDrained,
@@ -39,7 +39,7 @@ from tao_coordinator.core.events import (
     TurnOutcome,
     TurnRequested,
 )
-from tao_coordinator.core.model import Lease, Session
+from tao_coordinator.core.model import Lease, Session, Turn
 from tao_coordinator.core.observation import Observation, ReadinessView
 from tao_coordinator.core.parameters import Parameters
 from tao_coordinator.core.state import State
@@ -50,6 +50,10 @@ from tao_coordinator.scheduling.catalogue import POLICIES as POLICIES
 from tao_coordinator.scheduling.control.loop import ControlLoop
 from tao_coordinator.scheduling.policy import Assignment, Policy, ReadsReadiness
 from tao_coordinator.scheduling.tao import Tao
+
+CROWD = 64
+"""Held turns beyond which admission is looked at every `CROWD_ADMIT_S` instead of at each event."""
+CROWD_ADMIT_S = 0.05
 
 
 class Engine:
@@ -81,8 +85,9 @@ class Engine:
         self._started_s: float | None = None
         self._now_s = float("-inf")
         self._next_tick_s = float("-inf")
-        self._changed = False
-        """A held turn may fit now that did not before."""
+        self._next_admit_s = float("-inf")
+        self._positions: dict[str, int] = {}
+        self._changed = False  # a held turn may fit now that did not before
         self._handlers: dict[type, Callable[[Any], None]] = {
             TurnRequested: self._turn_requested,
             PollStarted: self._poll_started,
@@ -131,13 +136,14 @@ class Engine:
             if self._control is not None:
                 self._correct(self._control)
             self._interrupt()
-        if state.held and self._changed:
-            for assignment in self.policy.admit(state, now_s):
-                self._grant(assignment)
-        self._changed = False
+            self._number_the_queue()
+        if self._changed:
+            self._admit()
         self._tell_predictor()
-        alive = bool(state.held or state.leases or state.sessions)
-        return self._effects, self._next_tick_s if alive else None
+        if not (state.held or state.leases or state.sessions):
+            return self._effects, None
+        # Whatever an overfull queue has put off is looked at before the next tick.
+        return self._effects, self._next_admit_s if self._changed else self._next_tick_s
 
     def observe(self, now_s: float) -> Observation:
         """The whole picture at `now_s`, for people and metrics; O(sessions)."""
@@ -196,34 +202,58 @@ class Engine:
         if assignment is not None:
             self._grant(assignment)
             return
-        first_held = not state.held
+        is_first = not state.held
         if not taken.session.lease_ids:
             # It competes for room anew: what it held is free for whoever comes first.
             ledger.leave_seat(state, taken.session)
         ledger.hold(state, taken)
-        if first_held:
+        if is_first:
             self._interrupt()
-        for assignment in self.policy.admit(state, now_s):
-            self._grant(assignment)
+        self._changed = True
+        self._admit()
         if event.request_id in state.held:
-            self._effects.append(intake.hold_notice(state, taken))
+            self._effects.append(self._hold_notice(taken))
 
     def _answer_again(self, request_id: str) -> Effect | None:
         """The answer to a poll; `None` for a request that was never seen."""
         state = self.state
         turn = state.held.get(request_id)
         if turn is not None:
-            return intake.hold_notice(state, turn)
+            return self._hold_notice(turn)
         lease_id = state.lease_by_request.get(request_id)
         if lease_id is not None:
             return self._grant_effect(state.leases[lease_id], is_repeat=True)
         if request_id in state.finished:
-            return Reject(
+            return state.finished[request_id] or Reject(
                 request_id=request_id,
                 reason=RejectReason.LEASE_EXPIRED,
                 message="this request had its lease already; a new turn needs a new request_id",
             )
         return None
+
+    def _admit(self) -> None:
+        """Ask the policy who goes; an overfull queue is looked at a few times a second only."""
+        state, now_s = self.state, self._now_s
+        if len(state.held) > CROWD and now_s < self._next_admit_s:
+            return
+        self._changed = False
+        if not state.held:
+            return
+        self._next_admit_s = now_s + CROWD_ADMIT_S
+        assignments = self.policy.admit(state, now_s)
+        state.totals.plans += any(assignment.is_planned for assignment in assignments)
+        for assignment in assignments:
+            self._grant(assignment)
+
+    def _number_the_queue(self) -> None:
+        """Positions are as of the last tick: counting them at each poll would be quadratic."""
+        ordered = sorted(self.state.held.values(), key=intake.queue_order)
+        self._positions = {turn.request_id: n for n, turn in enumerate(ordered, start=1)}
+
+    def _hold_notice(self, turn: Turn) -> Hold:
+        last = len(self.state.held)
+        position = min(last, self._positions.get(turn.request_id, last))
+        return intake.hold_notice(self.state, turn, position)
 
     def _note_return(self, event: TurnRequested, session: Session) -> None:
         self.readiness.observe(event, self._now_s)
@@ -236,8 +266,6 @@ class Engine:
         if assignment.keeps_budget:
             intake.assert_budget(state, turn, backend)
         hold_s = max(0.0, now_s - turn.arrived_s)
-        if assignment.is_planned:
-            state.totals.plans += 1
         lease = ledger.grant(state, turn, backend, now_s)
         if assignment.keeps_pool:
             intake.assert_pool(state, backend)
@@ -284,7 +312,7 @@ class Engine:
         turn = state.held.get(event.request_id)
         if turn is not None:
             state.totals.abandoned += 1
-            ledger.drop_held(state, turn)
+            ledger.drop_held(state, turn, intake.abandoned(turn.request_id))
             self._changed = True
             return
         lease_id = state.lease_by_request.get(event.request_id)
@@ -318,15 +346,14 @@ class Engine:
             if event.agent and session.key.agent != event.agent:
                 continue
             for request_id in list(session.held_ids):
-                ledger.drop_held(state, state.held[request_id])
-                state.totals.rejected[RejectReason.SESSION_ENDED.value] += 1
-                self._effects.append(
-                    Reject(
-                        request_id=request_id,
-                        reason=RejectReason.SESSION_ENDED,
-                        message=f"session {event.session_id} has ended",
-                    )
+                refusal = Reject(
+                    request_id=request_id,
+                    reason=RejectReason.SESSION_ENDED,
+                    message=f"session {event.session_id} has ended",
                 )
+                ledger.drop_held(state, state.held[request_id], refusal)
+                state.totals.rejected[RejectReason.SESSION_ENDED.value] += 1
+                self._effects.append(refusal)
             ledger.end_session(state, session)
         self._changed = True
 

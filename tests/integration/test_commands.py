@@ -70,7 +70,7 @@ def test_demo_runs_real_agents_under_each_policy_and_reports_what_it_measured() 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_demo_leaves_nothing_running_when_it_is_stopped(number: signal.Signals) -> None:
     marker = uuid.uuid4().hex
-    environment = os.environ | {"TAO_TEST_MARKER": marker}
+    environment = os.environ | {"DEMO_TEST_MARKER": marker}
     process = tao("demo", *SMALL, "--policy", "tao", env=environment)
     try:
         deadline_s = time.monotonic() + 60

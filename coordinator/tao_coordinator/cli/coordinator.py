@@ -24,7 +24,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         epilog=(
             "Every flag can be given as a variable instead: TAO_BACKENDS (separated by commas or"
             " blanks), TAO_HOST, TAO_PORT, TAO_POLICY, TAO_CAPACITY, TAO_CAPACITY_SCALE,"
-            " TAO_API_KEY, TAO_TIME_SCALE, TAO_LOG_LEVEL. Flags win."
+            " TAO_API_KEY, TAO_TIME_SCALE, TAO_LOG_LEVEL, TAO_STATE_DIR. Flags win."
         ),
     )
     parser.add_argument(

@@ -17,6 +17,8 @@ class RejectReason(StrEnum):
     WAITED_TOO_LONG = "waited_too_long"
     NO_HEALTHY_BACKEND = "no_healthy_backend"
     SESSION_ENDED = "session_ended"
+    ABANDONED = "abandoned"
+    """The turn was taken back by its caller, or its caller stopped asking."""
     LEASE_EXPIRED = "lease_expired"
     """The lease of this request is over; a new turn needs a new request id."""
 

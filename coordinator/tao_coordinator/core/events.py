@@ -61,7 +61,7 @@ class SessionDeadlineSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionHeartbeat:
-    """The agent lives and exactly these tool calls are open: repairs lost starts and ends."""
+    """The agent lives and exactly these tool calls are open: repairs lost ends."""
 
     session_id: str
     open_call_ids: tuple[str, ...]

@@ -3,7 +3,7 @@
 Called once per tick. Everything here is O(live objects) and touches nothing that is still alive.
 """
 
-from tao_coordinator.core import ledger
+from tao_coordinator.core import intake, ledger
 from tao_coordinator.core.effects import Effect, Reject, RejectReason
 from tao_coordinator.core.events import LeaseReleased, TurnOutcome
 from tao_coordinator.core.model import Turn
@@ -19,7 +19,7 @@ def sweep(state: State, now_s: float) -> list[Effect]:
     for turn in list(state.held.values()):
         if turn.poll_deadline_s is not None and turn.poll_deadline_s <= now_s:
             state.totals.abandoned += 1
-            ledger.drop_held(state, turn)
+            ledger.drop_held(state, turn, intake.abandoned(turn.request_id))
         elif now_s - turn.arrived_s >= wait_limit_s(state, turn):
             effects.append(_waited_too_long(state, turn, now_s))
     for activity in state.activities.values():
@@ -49,17 +49,19 @@ def wait_limit_s(state: State, turn: Turn) -> float:
 def _waited_too_long(state: State, turn: Turn, now_s: float) -> Reject:
     held_s = now_s - turn.arrived_s
     retry_s = len(state.held) * state.typical.grant_interval_s
-    ledger.drop_held(state, turn)
-    state.totals.rejected[RejectReason.WAITED_TOO_LONG.value] += 1
-    return Reject(
+    num_held = len(state.held) - 1
+    refusal = Reject(
         request_id=turn.request_id,
         reason=RejectReason.WAITED_TOO_LONG,
         message=(
             f"the fleet is overloaded: no room for a new session in {held_s:.0f} s "
-            f"({len(state.held)} turns are still waiting); add a backend or start fewer sessions"
+            f"({num_held} turns are still waiting); add a backend or start fewer sessions"
         ),
         retry_after_s=retry_s,
     )
+    ledger.drop_held(state, turn, refusal)
+    state.totals.rejected[RejectReason.WAITED_TOO_LONG.value] += 1
+    return refusal
 
 
 def _sweep_sessions(state: State, now_s: float) -> None:

@@ -53,8 +53,9 @@ def sampled(state: State, event: BackendSampled, now_s: float) -> list[Effect]:
     backend.sampled_s = now_s
     backend.running, backend.waiting = event.running, event.waiting
     backend.kv_usage_ratio = event.kv_usage_ratio
-    if event.models is not None:
+    if event.models is not None and event.models != backend.models:
         backend.models = event.models
+        effects += _refuse_stranded(state)
     if event.capacity_tokens is not None and event.capacity_tokens > 0:
         # A missing value in one sample does not make a known pool unknown.
         backend.capacity_reported_tokens = event.capacity_tokens
@@ -94,7 +95,7 @@ def _refuse_stranded(state: State) -> list[Effect]:
     for turn in list(state.held.values()):
         refusal = refuse_without_backend(state, turn)
         if refusal is not None:
-            ledger.drop_held(state, turn)
+            ledger.drop_held(state, turn, refusal)
             state.totals.rejected[refusal.reason.value] += 1
             effects.append(refusal)
     return effects

@@ -23,6 +23,9 @@ def take_in(state: State, event: TurnRequested, now_s: float) -> Turn | Reject:
         priority=event.priority,
     )
     session.priority = event.priority
+    activity = state.activities.get(event.session_id)
+    if activity is not None:
+        activity.waiting_for = ""
     if event.shared_prefix_tokens is not None:
         session.shared_prefix_tokens = event.shared_prefix_tokens
     input_tokens = event.input_tokens
@@ -45,16 +48,26 @@ def take_in(state: State, event: TurnRequested, now_s: float) -> Turn | Reject:
     )
 
 
-def hold_notice(state: State, turn: Turn) -> Hold:
-    """Where a held turn stands: started turns are ahead of new ones, then arrival."""
-    mine = (not turn.session.is_started, turn.arrived_s)
-    ahead = sum(
-        1 for other in state.held.values() if (not other.session.is_started, other.arrived_s) < mine
-    )
+def queue_order(turn: Turn) -> tuple[bool, float]:
+    """Started turns are ahead of new ones, then arrival."""
+    return (not turn.session.is_started, turn.arrived_s)
+
+
+def hold_notice(state: State, turn: Turn, position: int) -> Hold:
+    """Where a held turn stands."""
     return Hold(
         request_id=turn.request_id,
-        queue_position=ahead + 1,
-        estimated_wait_s=(ahead + 1) * state.typical.grant_interval_s,
+        queue_position=position,
+        estimated_wait_s=position * state.typical.grant_interval_s,
+    )
+
+
+def abandoned(request_id: str) -> Reject:
+    """What a caller hears that took its turn back, or stopped asking, and asks again."""
+    return Reject(
+        request_id=request_id,
+        reason=RejectReason.ABANDONED,
+        message="this turn was taken back by its caller; a new turn needs a new request_id",
     )
 
 

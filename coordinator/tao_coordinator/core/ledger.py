@@ -6,6 +6,7 @@ again, `leave_seat` when it is given up (interrupt), moved by the next `grant`.
 All functions keep `State.check` true.
 """
 
+from tao_coordinator.core.effects import Reject
 from tao_coordinator.core.events import LeaseReleased, TurnOutcome
 from tao_coordinator.core.evidence import DEPTH_RATIO_MIN, PREDICTED_TOKENS_MIN
 from tao_coordinator.core.model import Backend, Lease, Seat, Session, Turn
@@ -25,11 +26,16 @@ def hold(state: State, turn: Turn) -> None:
     turn.session.held_ids.add(turn.request_id)
 
 
-def drop_held(state: State, turn: Turn) -> None:
-    """Take a turn out of the queue without a lease; it is never sent to a backend."""
+def drop_held(state: State, turn: Turn, refusal: Reject) -> None:
+    """Take a turn out of the queue without a lease; it is never sent to a backend.
+
+    `refusal` is told again to a caller that asks again.
+    """
     del state.held[turn.request_id]
     turn.session.held_ids.discard(turn.request_id)
-    state.finish_request(turn.request_id)
+    state.finish_request(turn.request_id, refusal)
+    if not state.held:
+        state.last_held_grant_s = None
 
 
 def grant(state: State, turn: Turn, backend: Backend, now_s: float) -> Lease:
@@ -90,6 +96,7 @@ def finish(state: State, lease: Lease, report: LeaseReleased, now_s: float) -> N
     backend = state.backends[lease.backend_id]
     if report.outcome is TurnOutcome.COMPLETED:
         _learn(state, lease, report, backend, now_s)
+        session.completed_s = now_s
     runs_on_here = any(
         state.leases[other].backend_id == lease.backend_id for other in session.lease_ids
     )
@@ -97,7 +104,9 @@ def finish(state: State, lease: Lease, report: LeaseReleased, now_s: float) -> N
     if not runs_on_here:
         # A turn that did not complete added nothing certain; what was there may be there still.
         completed = report.outcome is TurnOutcome.COMPLETED
-        left = state.private_tokens(session, backend) if completed else lease.predicted_tokens
+        left = lease.predicted_tokens
+        if completed or session.completed_s >= lease.granted_s:
+            left = state.private_tokens(session, backend)
         backend.cache.end(session.key, left, state.pool_tokens(backend))
     if session.lease_ids:
         return
@@ -176,7 +185,8 @@ def _count_hold(state: State, turn: Turn, now_s: float) -> None:
         gap_s = now_s - state.last_held_grant_s
         typical = state.typical
         typical.grant_interval_s += _GAIN_INTERVAL * (gap_s - typical.grant_interval_s)
-    state.last_held_grant_s = now_s
+    # The time between two queues says nothing about how fast one moves.
+    state.last_held_grant_s = now_s if state.held else None
 
 
 def _learn_shared_prefix(backend: Backend, lease: Lease, cached: int, now_s: float) -> None:

@@ -80,6 +80,8 @@ class Session:
     last_backend_id: str | None = None
     idle_since_s: float | None = None
     """End of the last reply; `None` while a call is in flight or before the first."""
+    completed_s: float = -1.0
+    """When a call of it last completed; -1: never."""
     ended: bool = False
 
     @property

@@ -7,6 +7,7 @@ leases. Memory is bounded by live sessions: ended and long idle ones are dropped
 from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
 
+from tao_coordinator.core.effects import Reject
 from tao_coordinator.core.model import (
     Activity,
     Backend,
@@ -18,8 +19,8 @@ from tao_coordinator.core.model import (
 )
 from tao_coordinator.core.parameters import Parameters
 
-FINISHED_MAX = 4096
-"""Request ids remembered after their lease is over, so that a late repeat gets no second lease."""
+FINISHED_MAX = 65_536
+"""Request ids remembered after they are over, so that a late repeat gets no second lease."""
 
 
 @dataclass(slots=True)
@@ -91,7 +92,8 @@ class State:
         self.held: dict[str, Turn] = {}
         self.leases: dict[str, Lease] = {}
         self.lease_by_request: dict[str, str] = {}
-        self.finished: OrderedDict[str, None] = OrderedDict()
+        self.finished: OrderedDict[str, Reject | None] = OrderedDict()
+        """Requests that are over, and the refusal that ended them; `None`: they had a lease."""
         self.totals = Totals()
         self.typical = Typical()
         self.num_leases = 0
@@ -181,6 +183,15 @@ class State:
         model = session.key.model
         return [b for b in self.backends.values() if b.usable and b.serves(model)]
 
+    def eligible_beside_running(self, session: Session) -> list[Backend]:
+        """The same, but parallel calls share a seat, hence its backend while that is usable."""
+        eligible = self.eligible(session)
+        if session.lease_ids and session.seat is not None:
+            home = self.backends[session.seat.backend_id]
+            if home in eligible:
+                return [home]
+        return eligible
+
     def activity(self, session_id: str) -> Activity:
         """Tools and waits of a session id; made on first use."""
         found = self.activities.get(session_id)
@@ -206,7 +217,7 @@ class State:
         priority: int = 0,
     ) -> Session:
         """Find or make a session and mark it active."""
-        found = self.sessions.get(key)
+        found = self.sessions.get(key) or self._adopt(key)
         if found is None:
             found = Session(
                 key=key,
@@ -218,9 +229,27 @@ class State:
             )
             self.sessions[key] = found
             self.keys_by_id.setdefault(key.session_id, set()).add(key)
+        if root_id is not None:
+            found.root_id = root_id
+        if parent_id is not None:
+            found.parent_id = parent_id
+        found.tenant = tenant or found.tenant
         found.last_activity_s = now_s
         found.ended = False  # a session that was told to be over, and asks again, is not
         return found
+
+    def _adopt(self, key: SessionKey) -> Session | None:
+        """The session that an event without a model announced, now that its model is known."""
+        for agent in (key.agent, ""):
+            blank = self.sessions.get(SessionKey(key.session_id, agent, ""))
+            if blank is not None and blank.turns == 0 and not (blank.lease_ids or blank.held_ids):
+                del self.sessions[blank.key]
+                self.keys_by_id[key.session_id].discard(blank.key)
+                blank.key = key
+                self.sessions[key] = blank
+                self.keys_by_id[key.session_id].add(key)
+                return blank
+        return None
 
     def of_id(self, session_id: str) -> list[Session]:
         """All sessions (agents, models) of one session id."""
@@ -237,9 +266,9 @@ class State:
             self.activities.pop(session.key.session_id, None)
             self.ids_gone.append(session.key.session_id)
 
-    def finish_request(self, request_id: str) -> None:
-        """Remember that this request had its one lease."""
-        self.finished[request_id] = None
+    def finish_request(self, request_id: str, refusal: Reject | None = None) -> None:
+        """Remember that this request had its one lease, or why it got none."""
+        self.finished[request_id] = refusal
         while len(self.finished) > FINISHED_MAX:
             self.finished.popitem(last=False)
 

@@ -60,8 +60,9 @@ def alive(state: State, event: ToolProgressed | SessionDeadlineSet, now_s: float
 
 def tool_ended(state: State, event: ToolEnded, now_s: float) -> None:
     """Close a tool call."""
-    _touch(state, event.session_id, now_s)
-    call = state.activity(event.session_id).open_tools.pop(event.call_id, None)
+    _touch(state, event.session_id, now_s, creates=False)
+    activity = state.activities.get(event.session_id)
+    call = None if activity is None else activity.open_tools.pop(event.call_id, None)
     if call is not None:
         state.totals.tool_ends += 1
 
@@ -82,9 +83,9 @@ def session_waiting(state: State, event: SessionWaiting, now_s: float) -> None:
     activity.waiting_for = event.reason or "wait"
 
 
-def _touch(state: State, session_id: str, now_s: float) -> None:
+def _touch(state: State, session_id: str, now_s: float, *, creates: bool = True) -> None:
     for session in state.of_id(session_id):
         session.last_activity_s = now_s
-    if session_id not in state.keys_by_id:
+    if session_id not in state.keys_by_id and creates:
         # A tool before the first turn: the session exists from now on, and is forgotten when idle.
         state.session(SessionKey(session_id, "", ""), now_s)

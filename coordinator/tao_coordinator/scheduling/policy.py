@@ -21,8 +21,8 @@ class Assignment:
     turn: Turn
     backend: Backend
     reason: str
-    """`resident`, `parallel` (bypass); `planned`, `alone` (within the budget); `forced`; or the
-    rule of a baseline policy."""
+    """`resident`, `parallel` (bypass); `planned` (within the budget); `alone` (larger than any
+    budget, on an empty backend); `forced`; or the rule of a baseline policy."""
     is_planned: bool = False
     """True: came out of a joint placement plan, which gets a number."""
     keeps_pool: bool = False

@@ -10,7 +10,7 @@ Releasing evicts nothing: the engine's own LRU decides whose blocks go, and a se
 back in time is still resident.
 """
 
-from tao_coordinator.core.model import Backend, Session
+from tao_coordinator.core.model import Backend, Session, SessionKey
 from tao_coordinator.core.state import State
 from tao_coordinator.prediction.predictor import ReadinessPredictor
 
@@ -25,20 +25,53 @@ def refill_price_s(state: State, backend: Backend) -> float:
     )
 
 
-def seats_not_worth_keeping(
-    state: State, readiness: ReadinessPredictor, now_s: float
-) -> list[Session]:
-    """Idle sessions whose seat is better promised to somebody else."""
-    prices = {b.backend_id: refill_price_s(state, b) for b in state.backends.values()}
-    return [
-        session
-        for session in state.sessions.values()
-        if session.seat is not None
-        and not session.seat.released
-        and session.idle_since_s is not None
-        and now_s - session.idle_since_s >= state.parameters.release_grace_s
-        and readiness.remaining(session.key.session_id, now_s).keep_limit_s(
-            prices[session.seat.backend_id]
-        )
-        <= 0.0
-    ]
+QUESTIONS_MAX = 256
+"""Sessions that the predictor is asked about in one go: about 20 ms of the caller's time."""
+
+ASK_AGAIN_S = 30.0
+"""An answer is not believed for longer: prices change too."""
+
+
+class IdleSeats:
+    """Asks the predictor about idle sessions, each again only when the answer may be another.
+
+    An answer is a time from now on after which to give up; it stands until that time has come or
+    the session has done something. So thousands of idle sessions cost one question each, not one
+    per tick.
+    """
+
+    def __init__(self, readiness: ReadinessPredictor) -> None:
+        """Nothing is known yet."""
+        self._readiness = readiness
+        self._until: dict[SessionKey, tuple[float, float]] = {}
+        """Per session: its last activity when asked, and the time until which it keeps its seat."""
+
+    def not_worth_keeping(self, state: State, now_s: float) -> list[Session]:
+        """Idle sessions whose seat is better promised to somebody else."""
+        prices = {b.backend_id: refill_price_s(state, b) for b in state.backends.values()}
+        if len(self._until) > 2 * len(state.sessions) + QUESTIONS_MAX:
+            self._until = {k: v for k, v in self._until.items() if k in state.sessions}
+        grace_s = state.parameters.release_grace_s
+        found: list[Session] = []
+        num_asked = 0
+        for session in state.sessions.values():
+            seat, idle_since_s = session.seat, session.idle_since_s
+            if seat is None or seat.released or idle_since_s is None:
+                continue
+            if now_s - idle_since_s < grace_s or self._is_kept(session, now_s):
+                continue
+            if num_asked >= QUESTIONS_MAX:
+                break  # the others next time: these are remembered
+            num_asked += 1
+            remaining = self._readiness.remaining(session.key.session_id, now_s)
+            limit_s = remaining.keep_limit_s(prices[seat.backend_id])
+            if limit_s <= 0.0:
+                found.append(session)
+            else:
+                until_s = now_s + min(limit_s, ASK_AGAIN_S)
+                self._until[session.key] = (session.last_activity_s, until_s)
+        return found
+
+    def _is_kept(self, session: Session, now_s: float) -> bool:
+        asked_at, until_s = self._until.get(session.key, (-1.0, 0.0))
+        return asked_at == session.last_activity_s and now_s < until_s

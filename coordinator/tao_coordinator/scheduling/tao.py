@@ -15,7 +15,8 @@ nu of the released seats, which may come back. Source: DESIGN section 7.4 and th
 section 5.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -41,21 +42,29 @@ class Room:
     left: dict[str, int] = field(default_factory=dict[str, int])
     needs: dict[str, int] = field(default_factory=dict[str, int])
     """Tokens of the assignments so far, by backend."""
+    waited_for: set[str] = field(default_factory=set[str])
+    """Backends that a turn ahead in the queue waits for: nobody behind it may take their room."""
 
     def __post_init__(self) -> None:
         """Read the budgets once."""
         for backend in self.state.backends.values():
             budget = self.state.budget_tokens(backend)
             committed = self.state.committed_tokens(backend)
-            self.left[backend.backend_id] = (
-                UNLIMITED_TOKENS if budget is None else budget - committed
-            )
+            # What runs counts in full, even where a seat has moved on without it.
+            used = max(committed, backend.cache.in_flight_tokens)
+            self.left[backend.backend_id] = UNLIMITED_TOKENS if budget is None else budget - used
 
     def take(self, backend: Backend, need: int, growth: int = 0) -> None:
         """Count an assignment: what it needs, and what is reserved beside it."""
         name = backend.backend_id
         self.left[name] -= need + growth
         self.needs[name] = self.needs.get(name, 0) + need
+
+    def wait_for(self, turn: Turn) -> None:
+        """The turn found no place: what frees up where it could run is for it."""
+        self.waited_for.update(
+            b.backend_id for b in self.state.eligible_beside_running(turn.session)
+        )
 
     def is_untouched(self, backend: Backend) -> bool:
         """Nothing was assigned to it yet."""
@@ -76,6 +85,7 @@ class Tao:
     def __init__(self, readiness: ReadinessPredictor) -> None:
         """Decide on what `readiness` says, which the engine feeds."""
         self.readiness = readiness
+        self._idle = release.IdleSeats(readiness)
 
     def immediate(self, state: State, turn: Turn, now_s: float) -> Assignment | None:
         """Bypass for residents; everybody else queues, if only for this one step."""
@@ -94,7 +104,7 @@ class Tao:
         """Idle seats whose price is too high, while anybody waits for room."""
         if not state.held:
             return []
-        return release.seats_not_worth_keeping(state, self.readiness, now_s)
+        return self._idle.not_worth_keeping(state, now_s)
 
     def admit(self, state: State, now_s: float) -> list[Assignment]:
         """Stage 1, bounds, stage 2."""
@@ -109,17 +119,20 @@ class Tao:
         unplaced = [turn for turn in started if turn.request_id not in done]
         overdue = [turn for turn in unplaced if is_overdue(state, turn, now_s)]
         forced = self._force(state, overdue, room, now_s)
-        still_overdue = len(overdue) > len(forced)
-        num_stuck = len(unplaced) - len(forced)
-        if still_overdue or num_stuck >= state.parameters.overtake_limit:
-            return placed + forced
+        forced_ids = {assignment.turn.request_id for assignment in forced}
+        stuck = [turn for turn in unplaced if turn.request_id not in forced_ids]
+        room.waited_for.clear()
+        for turn in stuck:
+            behind = len(stuck) >= state.parameters.overtake_limit
+            if behind or is_overdue(state, turn, now_s):
+                room.wait_for(turn)
         new = [turn for turn in turns if not turn.session.is_started]
         return placed + forced + self._admit_new(state, new, room)
 
     @staticmethod
     def _pass_through(state: State, turn: Turn) -> Assignment | None:
         """Without reuse: home where it is resident, else where least is in flight."""
-        eligible = state.eligible(turn.session)
+        eligible = state.eligible_beside_running(turn.session)
         if not eligible:
             return None
         backend = max(
@@ -164,9 +177,15 @@ class Tao:
         indices: list[int] = placement.backend_of.tolist()
         chosen = [(turn, backends[b]) for turn, b in zip(competing, indices, strict=True) if b >= 0]
         placed_ids = {turn.request_id for turn, _ in chosen}
-        if late - placed_ids:
-            # Nobody overtakes an overdue session: what frees up is for it.
-            chosen = [(turn, b) for turn, b in chosen if turn.request_id in late]
+        for turn in competing:
+            if turn.request_id in late and turn.request_id not in placed_ids:
+                room.wait_for(turn)
+        # Nobody overtakes an overdue session.
+        chosen = [
+            (turn, backend)
+            for turn, backend in chosen
+            if turn.request_id in late or backend.backend_id not in room.waited_for
+        ]
         assignments = [self._planned(state, turn, backend, room) for turn, backend in chosen]
         return assignments + self._place_alone(state, competing, placed_ids, room)
 
@@ -191,8 +210,9 @@ class Tao:
         for turn in turns:
             if turn.request_id in placed_ids or not is_oversize(state, turn):
                 continue
-            for backend in state.eligible(turn.session):
-                if backend.is_empty and room.is_untouched(backend):
+            for backend in state.eligible_beside_running(turn.session):
+                waited_for = backend.backend_id in room.waited_for
+                if backend.is_empty and room.is_untouched(backend) and not waited_for:
                     room.take(backend, state.need_tokens(turn, backend))
                     found.append(Assignment(turn=turn, backend=backend, reason="alone"))
                     break
@@ -205,7 +225,7 @@ class Tao:
         found: list[Assignment] = []
         taken: set[str] = set()
         for turn in overdue:
-            eligible = state.eligible(turn.session)
+            eligible = state.eligible_beside_running(turn.session)
             if not eligible:
                 continue
             backend = _home_or_emptiest(state, turn, eligible, room)
@@ -224,20 +244,23 @@ class Tao:
     # --- stage 2 ---------------------------------------------------------------------------------
 
     def _admit_new(self, state: State, new: list[Turn], room: Room) -> list[Assignment]:
-        queues: defaultdict[str, list[Turn]] = defaultdict(list)
-        for turn in sorted(new, key=lambda t: (-t.session.priority, t.arrived_s), reverse=True):
-            queues[turn.session.tenant].append(turn)  # the next one is last: cheap to pop
+        queues: defaultdict[str, deque[Turn]] = defaultdict(deque)
+        for turn in sorted(new, key=lambda t: (-t.session.priority, t.arrived_s)):
+            queues[turn.session.tenant].append(turn)
         active = _active_roots(state, queues) if len(queues) > 1 else Counter[str]()
         found: list[Assignment] = []
         while queues:
             tenant = min(queues, key=lambda name: _claim(state, name, active, queues))
-            turn = queues[tenant][-1]
+            turn = queues[tenant][0]
             assignment = self._place_new(state, turn, room)
             if assignment is None:
-                break
+                # Nobody later takes the room it waits for; who can run elsewhere may.
+                room.wait_for(turn)
+                del queues[tenant]
+                continue
             found.append(assignment)
             active[tenant] += 1
-            queues[tenant].pop()
+            queues[tenant].popleft()
             if not queues[tenant]:
                 del queues[tenant]
         return found
@@ -247,7 +270,9 @@ class Tao:
         growth = state.growth_tokens()
         weight = state.parameters.released_weight
         best: tuple[tuple[int, int], Backend] | None = None
-        for backend in state.eligible(turn.session):
+        for backend in state.eligible_beside_running(turn.session):
+            if backend.backend_id in room.waited_for:
+                continue
             coming_back = int(weight * state.released_tokens(backend))
             left = room.left[backend.backend_id]
             if state.need_tokens(turn, backend) + growth + coming_back > left:
@@ -273,7 +298,7 @@ def is_overdue(state: State, turn: Turn, now_s: float) -> bool:
 def is_oversize(state: State, turn: Turn) -> bool:
     """No eligible backend's budget can ever hold this turn and its growth, though a pool can."""
     growth = state.growth_tokens()
-    for backend in state.eligible(turn.session):
+    for backend in state.eligible_beside_running(turn.session):
         budget = state.budget_tokens(backend)
         if budget is None or state.need_tokens(turn, backend) + growth <= budget:
             return False
@@ -281,10 +306,10 @@ def is_oversize(state: State, turn: Turn) -> bool:
 
 
 def _claim(
-    state: State, tenant: str, active: Counter[str], queues: dict[str, list[Turn]]
+    state: State, tenant: str, active: Counter[str], queues: Mapping[str, deque[Turn]]
 ) -> tuple[float, float]:
     """Smallest goes first: seated root sessions over weight, then who has waited longest."""
-    return (active[tenant] / state.tenant_weight(tenant), queues[tenant][-1].arrived_s)
+    return (active[tenant] / state.tenant_weight(tenant), queues[tenant][0].arrived_s)
 
 
 def _problem(
@@ -294,7 +319,8 @@ def _problem(
     bucket = state.parameters.credit_bucket_tokens
     weights = [[state.need_tokens(t, b) + growth for b in backends] for t in turns]
     credits = [[state.credit_tokens(t.session, b) // bucket for b in backends] for t in turns]
-    eligible = [[b.serves(t.session.key.model) for b in backends] for t in turns]
+    allowed = [{b.backend_id for b in state.eligible_beside_running(t.session)} for t in turns]
+    eligible = [[b.backend_id in names for b in backends] for names in allowed]
     return PlacementProblem(
         weights=np.array(weights, np.int64),
         budgets=np.array([max(0, room.left[b.backend_id]) for b in backends], np.int64),
@@ -315,7 +341,7 @@ def _home_or_emptiest(state: State, turn: Turn, eligible: list[Backend], room: R
     return max(eligible, key=lambda b: room.left[b.backend_id])
 
 
-def _active_roots(state: State, tenants: defaultdict[str, list[Turn]]) -> Counter[str]:
+def _active_roots(state: State, tenants: Mapping[str, deque[Turn]]) -> Counter[str]:
     roots = {
         (s.tenant, s.root_id)
         for s in state.sessions.values()

@@ -18,6 +18,7 @@ STATUS_OF_REJECT = {
     RejectReason.WAITED_TOO_LONG: 429,
     RejectReason.NO_HEALTHY_BACKEND: 503,
     RejectReason.SESSION_ENDED: 409,
+    RejectReason.ABANDONED: 409,
     RejectReason.LEASE_EXPIRED: 409,
 }
 

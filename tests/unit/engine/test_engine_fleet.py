@@ -153,3 +153,24 @@ def test_model_is_matched_against_each_backend() -> None:
     d.step(BackendSampled(backend_id="x", capacity_tokens=1_000_000, models=("llama",)))
     assert d.backend_of(d.ask("s", model="qwen")) == "b0"
     assert d.backend_of(d.ask("s", model="llama")) == "x"
+
+
+def test_turn_held_for_a_model_that_is_gone_is_told_so() -> None:
+    d = EngineDriver(40_000, models=("x",))
+    d.turn("started")
+    d.ask("hog", 20_000, model="x")
+    held = d.ask("waiting", 10_000, model="x")
+    assert held in d.held_ids()
+    d.step(BackendSampled(backend_id="b0", capacity_tokens=40_000, models=("z",)))
+    assert d.rejects[held].reason is RejectReason.NO_HEALTHY_BACKEND
+
+
+def test_full_backend_of_one_model_does_not_hold_another_models_turns() -> None:
+    d = EngineDriver(40_000, 40_000)
+    d.step(BackendSampled(backend_id="b0", capacity_tokens=40_000, models=("x",)))
+    d.step(BackendSampled(backend_id="b1", capacity_tokens=40_000, models=("y",)))
+    d.ask("hog", model="x")
+    waiting = d.ask("a", model="x", tenant="t1")
+    assert waiting in d.held_ids()
+    assert d.ask("b", model="y", tenant="t2") in d.grants
+    assert d.ask("c", model="x", tenant="t3") in d.held_ids()

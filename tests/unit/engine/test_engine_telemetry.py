@@ -165,6 +165,30 @@ def test_session_start_carries_the_priority() -> None:
     assert [s.priority for s in d.engine.state.sessions.values()] == [5]
 
 
+def test_first_turn_completes_what_the_start_event_left_open() -> None:
+    """The SDK announces a session before it knows its model; there must be one session, not two."""
+    d = EngineDriver(100_000)
+    d.step(SessionStarted(session_id="s", agent="coder"))
+    d.ask("s", agent="coder", model="m", tenant="acme", root_session_id="r", parent_session_id="p")
+    (session,) = d.engine.state.sessions.values()
+    assert (session.key.model, session.tenant) == ("m", "acme")
+    assert (session.root_id, session.parent_id) == ("r", "p")
+
+
+def test_end_of_a_tool_of_nobody_makes_no_session() -> None:
+    d = EngineDriver(100_000)
+    d.tool_end("gone")
+    assert d.engine.observe(d.now_s).sessions == ()
+
+
+def test_turn_ends_a_wait() -> None:
+    d = EngineDriver(100_000)
+    d.turn("s")
+    d.step(SessionWaiting(session_id="s", reason="approval"))
+    d.turn("s")
+    assert phase(d) == "idle"
+
+
 def test_session_in_a_long_tool_is_not_forgotten() -> None:
     d = EngineDriver(100_000, parameters=Parameters(seat_idle_s_max=100.0))
     d.turn("s")

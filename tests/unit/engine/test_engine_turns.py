@@ -4,6 +4,7 @@ import pytest
 from engine_driver import EngineDriver
 
 from tao_coordinator.core import ledger
+from tao_coordinator.core import state as state_module
 from tao_coordinator.core.effects import Grant, Hold, Reject, RejectReason
 from tao_coordinator.core.events import (
     LeaseReleased,
@@ -329,12 +330,78 @@ def test_expected_output_is_limited_by_the_callers_own_limit() -> None:
     assert d.engine.state.leases[d.grants[request_id].lease_id].need_tokens == 1_007
 
 
-def test_finished_requests_are_remembered_up_to_a_bound() -> None:
+def test_finished_requests_are_remembered_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_module, "FINISHED_MAX", 100)
     d = EngineDriver(100_000)
-    for n in range(4_200):
+    for n in range(150):
         d.engine.step(0.0, [TurnRequested(request_id=f"q{n}", session_id="s", input_tokens=10)])
         d.engine.step(0.0, [TurnAbandoned(request_id=f"q{n}")])
-    assert len(d.engine.state.finished) == 4_096
+    assert len(d.engine.state.finished) == 100
+
+
+def test_refusal_between_two_polls_is_told_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    d = EngineDriver(SMALL, parameters=Parameters(new_wait_s_max=10.0))
+    d.ask("s1")
+    waiting, taken_back = d.ask("s2"), d.ask("s3")
+    d.step(TurnAbandoned(request_id=taken_back))
+    d.idle(11.0)
+    for request_id, reason in (
+        (waiting, RejectReason.WAITED_TOO_LONG),
+        (taken_back, RejectReason.ABANDONED),
+    ):
+        (again,) = d.step(TurnRequested(request_id=request_id, session_id="s2"))
+        assert isinstance(again, Reject)
+        assert again.reason is reason
+
+
+def test_parallel_call_never_runs_on_a_second_backend() -> None:
+    """Else the first one would run without a seat, and its room be promised again."""
+    d = EngineDriver(1_000_000, 1_000_000, parameters=Parameters(growth_turns=0.0))
+    blockers = [d.ask(f"x{n}", 300_000) for n in range(2)]
+    first = d.ask("s", 500_000)
+    home = d.backend_of(first)
+    second = d.ask("s", 750_000)
+    for blocker in blockers:
+        if d.backend_of(blocker) != home:
+            d.done(blocker, input_tokens=300_000, after_s=0.0)
+            d.end(f"x{blockers.index(blocker)}")
+    assert second not in d.grants or d.backend_of(second) == home
+    d.ask("fresh", 400_000)  # asserts its own budget and pool
+    for backend in d.engine.observe(d.now_s).backends:
+        assert backend.in_flight_tokens <= backend.committed_tokens
+
+
+def test_cancelled_parallel_call_keeps_what_its_sister_left() -> None:
+    d = EngineDriver(200_000)
+    kept, cancelled = d.ask("s", 50_000), d.ask("s", 50_000)
+    d.done(kept, input_tokens=50_000)
+    d.done(cancelled, outcome=TurnOutcome.CANCELLED, input_tokens=None, output_tokens=None)
+    assert d.engine.observe(d.now_s).sessions[0].resident_tokens == 50_100
+
+
+def test_estimates_do_not_remember_a_quiet_night() -> None:
+    d = EngineDriver(SMALL)
+    for _ in range(2):
+        running = d.ask("s1")
+        held = d.ask("s2")
+        d.done(running, after_s=2.0)
+        d.end("s1")
+        d.done(held)
+        d.end("s2")
+        d.idle(8 * 3600.0)
+    d.ask("s1")
+    assert d.holds[d.ask("s2")].estimated_wait_s < 10.0
+
+
+def test_crowded_queue_is_looked_at_a_few_times_a_second_and_nobody_is_forgotten() -> None:
+    d = EngineDriver(SMALL)
+    running = d.ask("hog")
+    queue = [d.ask(f"s{n}", 1_000) for n in range(200)]
+    assert d.holds[queue[-1]].queue_position == 200
+    d.done(running)
+    d.end("hog")
+    d.idle(0.2)
+    assert queue[0] in d.grants
 
 
 def test_repeated_answer_tells_the_original_receipt() -> None:
