@@ -3,7 +3,6 @@
 References are test-only: ortools and scipy are not dependencies of the product.
 """
 
-import time
 from collections import Counter
 from functools import cache
 
@@ -21,6 +20,7 @@ SIZES = ((20, 2), (35, 4), (60, 5), (90, 8))
 HELD_OUT_SEEDS = range(100, 105)
 """Not used while the solver was tuned."""
 REFERENCE_S = 6.0
+"""For CP-SAT on one thread; the ladder gets 250,000 work units, about 0.25 s of an idle core."""
 
 
 @cache
@@ -35,14 +35,8 @@ def held_out(family: str, seed: int, num_sessions: int, num_backends: int) -> Pl
     return dense(family, seed, num_sessions, num_backends, is_empty=seed % 4 == 3)
 
 
-def budget(limit_s: float) -> Effort:
-    """CPU seconds of this process, so that a loaded machine does not change what is tested."""
-    start_s = time.process_time()
-    return Effort(work=10**9).timed(lambda: time.process_time() - start_s, limit_s)
-
-
-@pytest.mark.parametrize(("limit_s", "least_equal"), [(0.25, 0.99), (0.05, 0.95)])
-def test_held_out_medium_problems_equal_cp_sat(limit_s: float, least_equal: float) -> None:
+@pytest.mark.parametrize(("work", "least_equal"), [(250_000, 0.99), (50_000, 0.95)])
+def test_held_out_medium_problems_equal_cp_sat(work: int, least_equal: float) -> None:
     pytest.importorskip("ortools", reason="ortools is not installed: pip install ortools")
     tally: Counter[str] = Counter()
     worst_token_loss = 0.0
@@ -50,7 +44,7 @@ def test_held_out_medium_problems_equal_cp_sat(limit_s: float, least_equal: floa
         for seed in HELD_OUT_SEEDS:
             for num_sessions, num_backends in SIZES:
                 problem = held_out(family, seed, num_sessions, num_backends)
-                plan = solve(problem, budget(limit_s))
+                plan = solve(problem, Effort(work=work))
                 plan.check(problem)
                 reference = reference_of(family, seed, num_sessions, num_backends)
                 reached = reference.sums
@@ -69,11 +63,11 @@ def test_held_out_medium_problems_equal_cp_sat(limit_s: float, least_equal: floa
                 loss = (reached[first] - plan.objective[first]) / max(1, reached[first])
                 print(f"{family} {seed} {num_sessions}x{num_backends}: {first} -{loss:.2%}")
                 worst_token_loss = max(worst_token_loss, loss if first == 3 else 0.0)
-    print(f"{limit_s} s: {dict(tally)}")
+    print(f"{work} work units: {dict(tally)}")
     assert tally["proved"] >= 250
     assert tally["equal"] >= least_equal * tally["proved"]
     upper = tally["lost in classes"] + tally["lost in credit"] + tally["lost in ready"]
-    if limit_s >= 0.25:
+    if work >= 250_000:
         assert upper <= 0.005 * tally["proved"]
         assert worst_token_loss <= 0.005
 
@@ -84,7 +78,7 @@ def test_medium_problems_equal_highs(family: str) -> None:
     for seed in range(200, 204):
         problem = dense(family, seed, 40, 4)
         reference = decision_references.mixed_integer(problem, limit_s=20.0)
-        plan = solve(problem, budget(0.5))
+        plan = solve(problem, Effort(work=500_000))
         if reference.is_proved:
             assert plan.objective == reference.sums, (family, seed)
 

@@ -3,12 +3,13 @@
 0. *Trivial*: every session on its best backend. If that is feasible it is optimal.
 1. *Local ratio* (`cohen_katz_raz`) on whole vectors, improving passes: at least half the optimum.
 2. *Stage fill* (`stage_fill`): the same on class and credit alone, the rest filled class by class,
-   then improving passes on whole vectors. Then the surrogate bound (`bounds`).
+   then improving passes on whole vectors. Where sessions are overdue also: the same without class,
+   the overdue ones put in where each costs least (`overdue`). Then the surrogate bound (`bounds`).
 3. *Prices* (`prices`): Lagrangian bound, coordinate after coordinate, and plans by repair.
 4. *Labels* (`labels`): exact search under that bound.
 5. *Neighbourhood* (`neighbourhood`): where the beam of 4 was too narrow for a proof. Then rungs 3
-   to 5 again, from the prices found and with four times the beam, as long as anything moves; 5 takes
-   as much work as 4 did.
+   to 5 again, from the prices found and with four times the beam, as long as anything moves; 5
+   takes as much work as 4 did.
 
 The best plan is kept throughout (`incumbent`), so a later rung never returns less; the search ends
 where bound and plan meet, or with the effort, at the next block boundary.
@@ -21,12 +22,13 @@ from tao_coordinator.scheduling.placement import (
     cohen_katz_raz,
     labels,
     neighbourhood,
+    overdue,
     price_phases,
     stage_fill,
 )
 from tao_coordinator.scheduling.placement.effort import Effort, EffortSpent, Meter
 from tao_coordinator.scheduling.placement.incumbent import Incumbent
-from tao_coordinator.scheduling.placement.packing import PackedProblem
+from tao_coordinator.scheduling.placement.packing import PackedProblem, in_units
 from tao_coordinator.scheduling.placement.plan import Rung, check_feasible
 from tao_coordinator.scheduling.placement.problem import Int64
 from tao_coordinator.scheduling.placement.views import View, down_to, packed_view
@@ -136,13 +138,21 @@ def _stage_fill(packed: PackedProblem, incumbent: Incumbent, meter: Meter) -> No
     pairs = packed.pairs
     core: Int64 = np.full(len(pairs.values), -1, np.int64)
     if packed.sums_max.classes or packed.sums_max.credit:
-        unit = packed.units[1]
-        upper = np.where(pairs.values >= unit, pairs.values // unit * unit, -1)
         core = cohen_katz_raz.place(
-            pairs._replace(values=upper), meter, _CORE_PASSES, _CORE_LABELS_MAX
+            in_units(pairs, packed.units[1]), meter, _CORE_PASSES, _CORE_LABELS_MAX
         )
     filled = stage_fill.fill(packed, core, meter)
     incumbent.offer(cohen_katz_raz.improve(pairs, filled, meter, _CORE_PASSES), Rung.STAGE_FILL)
+    if packed.sums_max.classes:
+        without = pairs._replace(
+            values=np.where(pairs.values >= 0, pairs.values % packed.units[0], -1)
+        )
+        core = cohen_katz_raz.place(
+            in_units(without, packed.units[1]), meter, _CORE_PASSES, _CORE_LABELS_MAX
+        )
+        filled = stage_fill.fill(packed, overdue.insert(packed, core, meter), meter)
+        improved = cohen_katz_raz.improve(pairs, filled, meter, _CORE_PASSES)
+        incumbent.offer(improved, Rung.STAGE_FILL)
 
 
 def _proved(incumbent: Incumbent, coordinate: int) -> bool:

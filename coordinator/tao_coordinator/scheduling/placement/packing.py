@@ -154,6 +154,12 @@ def pack(problem: PlacementProblem) -> PackedProblem:
     )
 
 
+def in_units(pairs: Pairs, unit: int) -> Pairs:
+    """Values rounded down to a unit; pairs worth less are out."""
+    values = np.where(pairs.values >= unit, pairs.values // unit * unit, -1)
+    return pairs._replace(values=values)
+
+
 def exact_sum(values: Int64) -> int:
     """Sum that may exceed int64."""
     return (int((values >> 32).sum()) << 32) + int((values & 0xFFFFFFFF).sum())
