@@ -207,10 +207,12 @@ class Engine:
             # It competes for room anew: what it held is free for whoever comes first.
             ledger.leave_seat(state, taken.session)
         ledger.hold(state, taken)
-        if is_first:
-            self._interrupt()
         self._changed = True
         self._admit()
+        if is_first and state.held:
+            # Somebody waits now: seats that are not worth their room are given up for it.
+            self._interrupt()
+            self._admit()
         if event.request_id in state.held:
             self._effects.append(self._hold_notice(taken))
 

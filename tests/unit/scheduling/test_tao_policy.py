@@ -4,6 +4,8 @@ With the priors, a seat's growth reserve is 12 x 1,200 = 14,400 tokens and an ex
 so a 10,000-token session weighs 24,700 of a budget of 0.95 x pool.
 """
 
+from itertools import pairwise
+
 import pytest
 from engine_driver import EngineDriver
 
@@ -11,6 +13,7 @@ from tao_coordinator.core import ledger
 from tao_coordinator.core.events import (
     BackendAdded,
     BackendDrained,
+    BackendSampled,
     LeaseRenewed,
     SessionDeadlineSet,
     ToolEnded,
@@ -470,6 +473,25 @@ def test_long_announced_tool_releases_its_seat_and_the_next_session_gets_the_roo
     d.idle(2.5)
     assert seat_released(d, "s")
     assert d.reason_of(waiting) == "planned"
+
+
+@pytest.mark.parametrize("is_someone_held", [False, True])
+def test_released_seats_stay_released_until_their_session_asks(is_someone_held: bool) -> None:
+    """The case in which `thunderagent-decay` goes 12, 9, 12, 9, ... for ever: twelve sessions with
+    long tools on a pool that holds nine."""
+    d = EngineDriver(400_000)
+    for n in range(12):
+        d.turn(f"s{n}")
+        d.tool(f"s{n}", remaining_s=600.0)
+    d.step(BackendSampled(backend_id="b0", capacity_tokens=95_000))
+    if is_someone_held:
+        d.ask("new")
+    seated: list[set[int]] = []
+    for _ in range(60):
+        d.idle(1.0)
+        seated.append({n for n in range(12) if not seat_released(d, f"s{n}")})
+    assert all(later <= earlier for earlier, later in pairwise(seated))
+    assert (len(seated[-1]) < 12) == is_someone_held
 
 
 def test_seat_is_never_released_within_the_first_second_of_a_tool() -> None:

@@ -107,8 +107,8 @@ def test_window_is_adjusted_every_interval_on_each_usable_backend() -> None:
     d, policy = fleet(4, 100_000, 100_000, 100_000)
     d.step(BackendDrained(backend_id="b2"))
     d.ask("s")
-    d.idle(10.0)
-    assert policy.adjusted == [(b, t) for t in (5.0, 10.0) for b in ("b0", "b1")]
+    d.idle(11.0)  # counted from the engine's first tick
+    assert policy.adjusted == [(b, t) for t in (6.0, 11.0) for b in ("b0", "b1")]
 
 
 def test_window_forgets_sessions_that_are_gone() -> None:
