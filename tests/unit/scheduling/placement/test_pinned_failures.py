@@ -104,3 +104,19 @@ def test_no_room_at_all_is_proved_optimal() -> None:
     plan = solve(nowhere)
     assert plan.certificate.is_optimal
     assert plan.objective == Objective(0, 0, 0, 0, 0)
+
+
+def test_number_of_sessions_is_proved_where_nobody_has_tokens() -> None:
+    """A coordinate of zeros was skipped, and with it the count that is searched beside it."""
+    idle = replace(
+        problem(
+            [[0, 0], [0, 0], [1, 1], [1, 1]],
+            [1, 1],
+            [[0, 0], [0, 0], [0, 1], [0, 0]],
+            eligible=[[False, False], [False, False], [True, True], [False, True]],
+        ),
+        ready=np.zeros(4, np.int64),
+    )
+    plan = solve(idle, Effort(work=10**6))
+    assert plan.certificate.is_optimal
+    assert plan.objective == Objective(0, 1, 0, 0, 1)
