@@ -1,7 +1,8 @@
 """The optimum of a placement problem by CP-SAT (ortools), one coordinate after the other."""
 
 import time
-from typing import NamedTuple
+from importlib import import_module
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,15 +19,15 @@ class Reference(NamedTuple):
 
 def solve(problem: PlacementProblem, limit_s: float) -> Reference:
     """Maximise coordinate by coordinate, fixing what is reached; one thread."""
-    from ortools.sat.python import cp_model
-
+    # By name: the types are checked where ortools is not installed, too.
+    cp_model: Any = import_module("ortools.sat.python.cp_model")
     start_s = time.perf_counter()
     fits = problem.eligible & (problem.weights <= problem.budgets[None, :])
     sessions, backends = (index.tolist() for index in fits.nonzero())
     if not sessions:
         return Reference((0,) * 5, True, 0.0)
-    model = cp_model.CpModel()
-    pairs = [model.new_bool_var("") for _ in sessions]
+    model: Any = cp_model.CpModel()
+    pairs: list[Any] = [model.new_bool_var("") for _ in sessions]
     for i in set(sessions):
         model.add_at_most_one(x for x, s in zip(pairs, sessions, strict=True) if s == i)
     for b in set(backends):
@@ -49,7 +50,7 @@ def solve(problem: PlacementProblem, limit_s: float) -> Reference:
             continue
         goal = sum(int(c) * x for c, x in zip(coefficient, pairs, strict=True))
         model.maximize(goal)
-        solver = cp_model.CpSolver()
+        solver: Any = cp_model.CpSolver()
         solver.parameters.num_workers = 1
         left_s = limit_s - (time.perf_counter() - start_s)
         solver.parameters.max_time_in_seconds = max(0.05, left_s)
