@@ -82,7 +82,9 @@ class Completion:
 
 
 def is_safe(pairs: Pairs, prices: Int64, seat_prices: Int64) -> bool:
-    """Whether sums of prices, tables and values stay inside int64."""
+    """Whether sums of prices, tables and values stay inside int64, and tables inside memory."""
+    if (len(pairs.values) + 1) * len(pairs.budgets) * _LEVELS_MIN > CELLS_MAX:
+        return False
     highest = np.maximum(pairs.values, 0).astype(np.float64).max(axis=1, initial=0).sum()
     limits = np.array([limit or 0 for limit in pairs.limits], np.float64)
     seats = float((seat_prices * limits).sum())

@@ -238,8 +238,9 @@ class _Search:
             if under and self.tolerance:  # its own bound may be within the tolerance
                 keep[int(v[:under].argmax())] = True
             kept = keep.nonzero()[0]
-            self.work += 13 + len(index) // 48
+            self.work += 15 + len(index) // 32
             if len(kept) > self.labels_max:
+                self.work += 20 + len(kept) // 64
                 kept = self._thin(kept, bound[kept], v[kept], w[kept] <= capacity)
             history.append((k, old, index[kept]))
             w, v = w[kept], v[kept]

@@ -38,7 +38,8 @@ _CORE_PASSES = 3
 _CORE_LABELS_MAX = 256
 _FINE_LABELS_MAX = 2048
 _BEAM = 500
-_BEAM_MAX = 32_000
+_BEAM_MAX, _BEAM_CELLS_MAX = 32_000, 256_000
+"""Labels, and labels times backends: 2 MB of residual budgets."""
 _REFINE_STEPS = 20
 _FEW_PAIRS = 25
 _TOKENS = 3
@@ -79,9 +80,7 @@ def climb_from(incumbent: Incumbent, effort: Effort, meter: Meter) -> None:
 def _prove_all(packed: PackedProblem, incumbent: Incumbent, effort: Effort, meter: Meter) -> None:
     views: list[View] = []
     for coordinate in range(_TOKENS + 1):
-        # The last one also decides the number of sessions, so it is never empty.
-        is_empty = coordinate < _TOKENS and not packed.sums_max[coordinate]
-        if is_empty or _proved(incumbent, coordinate):
+        if not packed.sums_max[coordinate] or _proved(incumbent, coordinate):
             continue
         may_search = views and effort.rung_max >= Rung.LABELS
         if may_search and _search_all_below(packed, views, incumbent, meter):
@@ -101,7 +100,7 @@ def _prove(
     meter: Meter,
 ) -> bool:
     """Label search and neighbourhoods until a coordinate is proved; whether to go on below it."""
-    beam = _BEAM
+    beam, beam_max = _BEAM, max(_BEAM, min(_BEAM_MAX, _BEAM_CELLS_MAX // len(packed.pairs.budgets)))
     while not _proved(incumbent, coordinate):
         if _done(incumbent, effort, meter, Rung.LABELS):
             return False
@@ -115,9 +114,9 @@ def _prove(
         views[-1] = price_phases.refine(
             packed, views[-1], coordinate, incumbent, meter, _REFINE_STEPS
         )
-        if (incumbent.bound, incumbent.value) == before and beam >= _BEAM_MAX:
+        if (incumbent.bound, incumbent.value) == before and beam >= beam_max:
             return False
-        beam = min(4 * beam, _BEAM_MAX)
+        beam = min(4 * beam, beam_max)
     return not _done(incumbent, effort, meter, Rung.PRICES)
 
 
