@@ -80,7 +80,9 @@ def climb_from(incumbent: Incumbent, effort: Effort, meter: Meter) -> None:
 def _prove_all(packed: PackedProblem, incumbent: Incumbent, effort: Effort, meter: Meter) -> None:
     views: list[View] = []
     for coordinate in range(_TOKENS + 1):
-        if not packed.sums_max[coordinate] or _proved(incumbent, coordinate):
+        # The last one also decides the number of sessions, so it is never empty.
+        is_empty = coordinate < _TOKENS and not packed.sums_max[coordinate]
+        if is_empty or _proved(incumbent, coordinate):
             continue
         may_search = views and effort.rung_max >= Rung.LABELS
         if may_search and _search_all_below(packed, views, incumbent, meter):
