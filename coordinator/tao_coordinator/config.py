@@ -13,7 +13,25 @@ from tao_coordinator.errors import ConfigurationError
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
+ENGINE_KINDS = ("auto", "vllm", "sglang", "tensorrt-llm", "dynamo", "openai")
+"""What a backend may be said to be; `auto`: told from what it answers, `openai`: no metrics."""
+GATEWAYS = (
+    "llm-d",
+    "aibrix",
+    "dynamo",
+    "envoy",
+    "envoy-stateful-session",
+    "smg",
+    "litellm",
+    "header",
+    "session-only",
+)
+"""Gateways that a backend may stand behind (`adapters/gateways.py`)."""
+
 _BACKEND_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+_HEADER_NAME = re.compile(r"[A-Za-z0-9-]{1,64}")
+_TARGET = re.compile(r"[\x21-\x7e]{1,256}")
+_RANKS_MAX = 1_024
 _CAPACITY_TOKENS_MAX = 10**12
 
 
@@ -29,23 +47,98 @@ class BackendConfig:
     """KV pool in tokens by the operator's word; `None`: what the engine reports."""
     capacity_scale: float = 1.0
     """Factor on the capacity, for engines that report it wrongly. (0, 100]."""
+    engine_kind: str = "auto"
+    """One of `ENGINE_KINDS`."""
+    data_parallel_rank: int | None = None
+    """Rank behind `base_url` that this backend is; `None`: the URL has one KV cache."""
+    metrics_url: str | None = None
+    """Root of the metrics where it is not `base_url`: a Dynamo worker's system port, or the engine
+    behind a gateway."""
+    gateway: str | None = None
+    """One of `GATEWAYS` where `base_url` is a gateway that has to be told the engine."""
+    gateway_target: str | None = None
+    """The engine in the gateway's own words: pod, `ip:port`, instance id, index, header value."""
+    gateway_header: str | None = None
+    """Header that the gateway reads, where the operator names it (`adapters/gateways.py`)."""
+    kv_events_url: str | None = None
+    """Where the engine publishes KV events (ZeroMQ, `tcp://HOST:PORT`); `None`: not listened to."""
+    kv_events_replay_url: str | None = None
+    """Where it answers requests for lost ones."""
 
     def __post_init__(self) -> None:
         """Refuse what would fail later and less clearly."""
+        self._check_names()
+        self._check_urls()
+        self._check_capacity()
+
+    def _check_names(self) -> None:
         if not _BACKEND_ID.fullmatch(self.backend_id):
             raise ConfigurationError(
                 f"backend id {self.backend_id!r} must be 1-128 characters of [A-Za-z0-9._:-]"
             )
-        parts = urlsplit(self.base_url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        if self.engine_kind not in ENGINE_KINDS:
             raise ConfigurationError(
-                f"backend {self.backend_id}: {self.base_url!r} is no http(s) URL with a host"
+                f"backend {self.backend_id}: engine_kind must be one of {', '.join(ENGINE_KINDS)},"
+                f" got {self.engine_kind!r}"
+            )
+        rank = self.data_parallel_rank
+        if rank is not None and not 0 <= rank < _RANKS_MAX:
+            raise ConfigurationError(
+                f"backend {self.backend_id}: data_parallel_rank must be in 0..{_RANKS_MAX - 1},"
+                f" got {rank}"
+            )
+        if self.gateway is not None and self.gateway not in GATEWAYS:
+            raise ConfigurationError(
+                f"backend {self.backend_id}: gateway must be one of {', '.join(GATEWAYS)},"
+                f" got {self.gateway!r}"
+            )
+        if self.gateway is None and (self.gateway_target or self.gateway_header):
+            raise ConfigurationError(
+                f"backend {self.backend_id}: gateway_target and gateway_header need gateway"
+            )
+        if self.gateway_header is not None and not _HEADER_NAME.fullmatch(self.gateway_header):
+            raise ConfigurationError(
+                f"backend {self.backend_id}: gateway_header must be the name of an HTTP header"
+            )
+        if self.gateway_target is not None and not _TARGET.fullmatch(self.gateway_target):
+            raise ConfigurationError(
+                f"backend {self.backend_id}: gateway_target must be 1-256 printable ASCII"
+                " characters without blanks"
+            )
+
+    def _check_urls(self) -> None:
+        self._check_http("base_url", self.base_url)
+        if self.metrics_url is not None:
+            self._check_http("metrics_url", self.metrics_url)
+        for name in ("kv_events_url", "kv_events_replay_url"):
+            url: str | None = getattr(self, name)
+            if url is not None and not re.fullmatch(r"(tcp|ipc)://\S{1,512}", url):
+                raise ConfigurationError(
+                    f"backend {self.backend_id}: {name} must be tcp://HOST:PORT or ipc://PATH,"
+                    f" got {url!r}"
+                )
+        if self.kv_events_replay_url is not None and self.kv_events_url is None:
+            raise ConfigurationError(
+                f"backend {self.backend_id}: kv_events_replay_url needs kv_events_url"
+            )
+
+    def _check_http(self, name: str, url: str) -> None:
+        try:
+            parts = urlsplit(url)
+            has_port = parts.port != 0
+        except ValueError as error:
+            raise ConfigurationError(f"backend {self.backend_id}: {url!r}: {error}") from error
+        if parts.scheme not in ("http", "https") or not parts.hostname or not has_port:
+            raise ConfigurationError(
+                f"backend {self.backend_id}: {name} {url!r} is no http(s) URL with a host"
             )
         if parts.username is not None or parts.query or parts.fragment:
             raise ConfigurationError(
-                f"backend {self.backend_id}: the URL is handed out to callers and must carry no"
+                f"backend {self.backend_id}: {name} is handed out to callers and must carry no"
                 " credentials, query or fragment"
             )
+
+    def _check_capacity(self) -> None:
         if self.capacity_tokens is not None and not (
             1 <= self.capacity_tokens <= _CAPACITY_TOKENS_MAX
         ):
