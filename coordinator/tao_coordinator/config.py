@@ -5,7 +5,8 @@ Built in `cli/coordinator.py` from flags and `TAO_*` variables. Nothing here is 
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from urllib.parse import urlsplit
 
 from tao_client.semconv import DEFAULT_PORT
@@ -64,6 +65,11 @@ class BackendConfig:
     """Where the engine publishes KV events (ZeroMQ, `tcp://HOST:PORT`); `None`: not listened to."""
     kv_events_replay_url: str | None = None
     """Where it answers requests for lost ones."""
+    api_key: str | None = field(default=None, repr=False)
+    """Bearer credential that the coordinator itself shows this backend (relay, polls); never handed
+    out in a lease."""
+    redirect: bool = False
+    """Relayed calls that are granted here are answered with 307 to `base_url` instead."""
 
     def __post_init__(self) -> None:
         """Refuse what would fail later and less clearly."""
@@ -151,6 +157,15 @@ class BackendConfig:
                 f"backend {self.backend_id}: --capacity-scale must be in (0, 100],"
                 f" got {self.capacity_scale}"
             )
+        if self.api_key is not None and not is_header_value(self.api_key):
+            raise ConfigurationError(
+                f"backend {self.backend_id}: --backend-api-key must be printable ASCII, not empty"
+            )
+        if self.redirect and self.api_key is not None:
+            raise ConfigurationError(
+                f"backend {self.backend_id}: --redirect sends callers there themselves, and"
+                " --backend-api-key is never handed out: choose one"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +184,11 @@ class CoordinatorConfig:
     log_level: str = "info"
     state_dir: str | None = None
     """Where learned durations are kept across restarts; `None`: nowhere."""
+    model_aliases: tuple[tuple[str, str], ...] = ()
+    """Relay: names or patterns (`claude-*`) that callers use, and the served model meant by them.
+    The first that matches counts."""
+    relay_idle_s: float = 600.0
+    """Relay: a call in which no byte has moved for this long is ended. (0, 86400]."""
 
     def __post_init__(self) -> None:
         """Refuse what would fail later and less clearly."""
@@ -188,9 +208,7 @@ class CoordinatorConfig:
             raise ConfigurationError("--host must not be empty")
         if not 0 <= self.port <= 65535:
             raise ConfigurationError(f"--port must be in 0..65535, got {self.port}")
-        if self.api_key is not None and not (
-            self.api_key.isascii() and self.api_key.isprintable() and self.api_key.strip()
-        ):
+        if self.api_key is not None and not is_header_value(self.api_key):
             raise ConfigurationError("--api-key must be printable ASCII and not empty")
         if not (math.isfinite(self.time_scale) and 0.0 < self.time_scale <= 10_000.0):
             raise ConfigurationError(f"--time-scale must be in (0, 10000], got {self.time_scale}")
@@ -198,3 +216,15 @@ class CoordinatorConfig:
             raise ConfigurationError(
                 f"--log-level must be one of {', '.join(LOG_LEVELS)}, got {self.log_level!r}"
             )
+        for pattern, model in self.model_aliases:
+            if not pattern or not model or fnmatchcase(model, pattern):
+                raise ConfigurationError(
+                    f"--model-alias {pattern}={model} must name a pattern and a model outside it"
+                )
+        if not (math.isfinite(self.relay_idle_s) and 0.0 < self.relay_idle_s <= 86_400.0):
+            raise ConfigurationError(f"--relay-idle must be in (0, 86400], got {self.relay_idle_s}")
+
+
+def is_header_value(text: str) -> bool:
+    """Whether a key can stand in an HTTP header."""
+    return text.isascii() and text.isprintable() and bool(text.strip())

@@ -7,7 +7,7 @@ import argparse
 import logging
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from urllib.parse import urlsplit
 
 from tao_client.semconv import DEFAULT_PORT
@@ -24,7 +24,8 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         epilog=(
             "Every flag can be given as a variable instead: TAO_BACKENDS (separated by commas or"
             " blanks), TAO_HOST, TAO_PORT, TAO_POLICY, TAO_CAPACITY, TAO_CAPACITY_SCALE,"
-            " TAO_API_KEY, TAO_TIME_SCALE, TAO_LOG_LEVEL, TAO_STATE_DIR. Flags win."
+            " TAO_API_KEY, TAO_TIME_SCALE, TAO_LOG_LEVEL, TAO_STATE_DIR, TAO_BACKEND_API_KEY,"
+            " TAO_REDIRECT, TAO_MODEL_ALIAS, TAO_RELAY_IDLE. Flags win."
         ),
     )
     parser.add_argument(
@@ -62,8 +63,38 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         metavar="DIR",
         help="keep what is learned of tool durations here across restarts (default: nowhere)",
     )
+    _register_relay(parser)
     parser.add_argument("--log-level", metavar="LEVEL", help=f"one of {', '.join(LOG_LEVELS)}")
     parser.set_defaults(run=run)
+
+
+def _register_relay(parser: argparse.ArgumentParser) -> None:
+    relay = parser.add_argument_group(
+        "relay", "for harnesses that call /v1/... on the coordinator itself"
+    )
+    relay.add_argument(
+        "--backend-api-key",
+        action="append",
+        metavar="ID=KEY",
+        help="what the coordinator shows that backend (ID `*`: all); never handed out; repeatable",
+    )
+    relay.add_argument(
+        "--redirect",
+        action="append",
+        metavar="ID",
+        help="answer calls for that backend (`*`: all) with 307 to it; repeatable",
+    )
+    relay.add_argument(
+        "--model-alias",
+        action="append",
+        metavar="PATTERN=MODEL",
+        help="serve MODEL to callers that ask for PATTERN, such as 'claude-*=qwen3'; repeatable",
+    )
+    relay.add_argument(
+        "--relay-idle",
+        metavar="SECONDS",
+        help="end a relayed call in which no byte has moved for this long (default 600)",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -106,6 +137,11 @@ def config_from(arguments: argparse.Namespace, environment: Mapping[str, str]) -
         known,
     )
 
+    keys = _backend_keys(arguments.backend_api_key or _words(environment, "TAO_BACKEND_API_KEY"))
+    redirects = arguments.redirect or _words(environment, "TAO_REDIRECT")
+    for flag, named in (("--backend-api-key", keys), ("--redirect", redirects)):
+        _refuse_unknown(flag, named, known)
+
     def setting(flag: str, default: str) -> str:
         given: str | None = getattr(arguments, flag)
         return given if given is not None else environment.get(f"TAO_{flag.upper()}") or default
@@ -117,6 +153,8 @@ def config_from(arguments: argparse.Namespace, environment: Mapping[str, str]) -
                 base_url=url,
                 capacity_tokens=_tokens(capacities.get(backend_id)),
                 capacity_scale=_number("--capacity-scale", scales.get(backend_id, "1")),
+                api_key=keys.get(backend_id, keys.get("*")),
+                redirect=backend_id in redirects or "*" in redirects,
             )
             for backend_id, url in backends.items()
         ),
@@ -127,6 +165,8 @@ def config_from(arguments: argparse.Namespace, environment: Mapping[str, str]) -
         time_scale=_number("--time-scale", setting("time_scale", "1")),
         log_level=setting("log_level", "info").lower(),
         state_dir=setting("state_dir", "") or None,
+        model_aliases=_aliases(arguments.model_alias or _words(environment, "TAO_MODEL_ALIAS")),
+        relay_idle_s=_number("--relay-idle", setting("relay_idle", "600")),
     )
 
 
@@ -183,6 +223,36 @@ def _per_backend(flag: str, texts: Sequence[str], known: frozenset[str]) -> dict
         else:
             values[backend_id] = value
     return {**dict.fromkeys(known, common), **values} if common is not None else values
+
+
+def _backend_keys(texts: Sequence[str]) -> dict[str, str]:
+    """`ID=KEY` as key by id; a key may contain `=`, so that nothing can be left out."""
+    keys: dict[str, str] = {}
+    for text in texts:
+        backend_id, separator, key = text.partition("=")
+        if not separator:
+            raise ConfigurationError("--backend-api-key must be ID=KEY, or *=KEY for all backends")
+        keys[backend_id] = key
+    return keys
+
+
+def _aliases(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    aliases: list[tuple[str, str]] = []
+    for text in texts:
+        pattern, separator, model = text.partition("=")
+        if not separator:
+            raise ConfigurationError(f"--model-alias {text!r} must be PATTERN=MODEL")
+        aliases.append((pattern, model))
+    return tuple(aliases)
+
+
+def _refuse_unknown(flag: str, named: Iterable[str], known: frozenset[str]) -> None:
+    for backend_id in named:
+        if backend_id != "*" and backend_id not in known:
+            raise ConfigurationError(
+                f"{flag} {backend_id}: no backend is called that;"
+                f" there are {', '.join(sorted(known)) or 'none'}"
+            )
 
 
 def _tokens(text: str | None) -> int | None:

@@ -91,7 +91,10 @@ class BackendPoller:
 
     async def _get(self, path: str, limit_bytes: int) -> tuple[int, bytes]:
         body = bytearray()
-        async with self._client.stream("GET", self._backend.base_url + path) as response:
+        key = self._backend.api_key
+        headers = {} if key is None else {"authorization": f"Bearer {key}"}
+        url = self._backend.base_url + path
+        async with self._client.stream("GET", url, headers=headers) as response:
             async for chunk in response.aiter_bytes():
                 body += chunk
                 if len(body) > limit_bytes:

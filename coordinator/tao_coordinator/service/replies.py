@@ -58,6 +58,11 @@ def error_response(scope: Scope, error: RequestError) -> Response:
     )
 
 
+def affinity_headers(grant: Grant, session_id: str) -> dict[str, str]:
+    """What goes along with the model call, whoever sends it: the caller or the relay."""
+    return {semconv.HEADER_SESSION: session_id}
+
+
 def grant_response(grant: Grant, session_id: str) -> Response:
     """200: the lease, where to go, and why."""
     receipt = grant.receipt
@@ -68,7 +73,7 @@ def grant_response(grant: Grant, session_id: str) -> Response:
             "affinity": {
                 "backend_id": grant.backend_id,
                 "base_url": grant.base_url,
-                "headers": {semconv.HEADER_SESSION: session_id},
+                "headers": affinity_headers(grant, session_id),
                 "strength": grant.strength,
             },
             "receipt": {

@@ -58,6 +58,25 @@ def test_capacity_is_for_one_backend_or_for_all() -> None:
     assert [b.capacity_scale for b in backends] == [0.9, 1.0]
 
 
+def test_relay_options_are_per_backend() -> None:
+    flags = (
+        "--backend a=http://a:1 --backend b=http://b:1 --backend c=http://c:1"
+        " --backend-api-key a=k=1 --redirect b --model-alias claude-*=qwen3 --relay-idle 30"
+    )
+    made = config(flags.split())
+    assert [b.api_key for b in made.backends] == ["k=1", None, None]
+    assert [b.redirect for b in made.backends] == [False, True, False]
+    assert made.model_aliases == (("claude-*", "qwen3"),)
+    assert made.relay_idle_s == 30.0
+    everywhere = config(
+        ["--backend", "a=http://a:1", "--backend", "b=http://b:1"],
+        {"TAO_BACKEND_API_KEY": "*=all,a=own", "TAO_MODEL_ALIAS": "x=y z=y"},
+    )
+    assert [b.api_key for b in everywhere.backends] == ["own", "all"]
+    assert everywhere.model_aliases == (("x", "y"), ("z", "y"))
+    assert "own" not in repr(everywhere)
+
+
 def test_flags_win_over_variables() -> None:
     environment = {
         "TAO_BACKENDS": "http://env-a:1, b=http://env-b:2",
@@ -111,6 +130,14 @@ def test_flags_win_over_variables() -> None:
         ([*ONE, "--time-scale", "0"], "--time-scale"),
         ([*ONE, "--time-scale", "fast"], "--time-scale"),
         ([*ONE, "--log-level", "loud"], "--log-level"),
+        ([*ONE, "--backend-api-key", "k"], "ID=KEY"),
+        ([*ONE, "--backend-api-key", "*=schlüssel"], "--backend-api-key"),
+        ([*ONE, "--backend-api-key", "other=k"], "other"),
+        ([*ONE, "--redirect", "other"], "other"),
+        ([*ONE, "--redirect", "*", "--backend-api-key", "*=k"], "choose one"),
+        ([*ONE, "--model-alias", "qwen3"], "PATTERN=MODEL"),
+        ([*ONE, "--model-alias", "*=qwen3"], "outside"),
+        ([*ONE, "--relay-idle", "0"], "--relay-idle"),
     ],
 )
 def test_nonsense_is_refused_by_the_name_of_its_flag(arguments: list[str], culprit: str) -> None:
