@@ -74,19 +74,25 @@ class SyncChannel:
         codecs.lookup("idna")
         self._config = config
         self._client = httpx2.Client(limits=_limits(), verify=_verification(config))
-        # Beneath the client, which would log a line for each request; it has chosen the proxy.
-        self._transport = self._client._transport_for_url(httpx2.URL(config.endpoint))
+        # Beneath the client, which would log a line for each request; it has chosen the proxies.
+        self._transports = {
+            endpoint: self._client._transport_for_url(httpx2.URL(endpoint))
+            for endpoint in config.endpoints
+        }
         self.is_closed = False
 
     def ask(self, action: Ask) -> Reply:
         """One lease request."""
         answer = self._exchange(
-            lambda limit_s: lease_request(self._config, action, limit_s), action.time_limit_s
+            action.endpoint,
+            lambda limit_s: lease_request(self._config, action, limit_s),
+            action.time_limit_s,
         )
         return answer if isinstance(answer, NoAnswer) else read_reply(*answer)
 
     def send(
         self,
+        endpoint: str,
         method: str,
         path: str,
         body: bytes,
@@ -95,8 +101,10 @@ class SyncChannel:
     ) -> int | None:
         """One request whose answer is only its status; None when there was none."""
         headers = {"content-type": content_type}
+        url = endpoint + path
         answer = self._exchange(
-            lambda limit_s: _request(self._config, method, path, body, headers, limit_s),
+            endpoint,
+            lambda limit_s: _request(self._config, method, url, body, headers, limit_s),
             time_limit_s,
         )
         return None if isinstance(answer, NoAnswer) else answer[0]
@@ -107,13 +115,17 @@ class SyncChannel:
         self._client.close()
 
     def _exchange(
-        self, make_request: "Callable[[float], httpx2.Request]", time_limit_s: float
+        self,
+        endpoint: str,
+        make_request: "Callable[[float], httpx2.Request]",
+        time_limit_s: float,
     ) -> tuple[int, bytes] | NoAnswer:
+        transport = self._transports[endpoint]
         deadline_s = time.monotonic() + time_limit_s
         is_retry = False
         while not self.is_closed:
             try:
-                response = self._transport.handle_request(make_request(_left(deadline_s)))
+                response = transport.handle_request(make_request(_left(deadline_s)))
                 try:
                     return response.status_code, _read(response, deadline_s)
                 finally:
@@ -122,7 +134,7 @@ class SyncChannel:
                 if is_retry or not _may_try_again(error, deadline_s):
                     return _no_answer(error)
             is_retry = True
-        return NoAnswer("disconnected", was_sent=False)
+        return NoAnswer("disconnected", may_hold=False)
 
 
 class AsyncChannel:
@@ -130,18 +142,20 @@ class AsyncChannel:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._clients: RunVar[tuple[httpx2.AsyncBaseTransport, AsyncGenerator[None]]] | None = None
+        self._clients: RunVar[tuple[httpx2.AsyncClient, AsyncGenerator[None]]] | None = None
 
     async def ask(self, action: Ask) -> Reply:
         """One lease request."""
         import anyio
+        import httpx2
 
         deadline_s = time.monotonic() + action.time_limit_s
         is_retry = False
         with anyio.move_on_after(action.time_limit_s):
             while True:
                 try:
-                    transport = await self._opened()
+                    client = await self._opened()
+                    transport = client._transport_for_url(httpx2.URL(action.endpoint))
                     request = lease_request(self._config, action, _left(deadline_s))
                     response = await transport.handle_async_request(request)
                     try:
@@ -154,7 +168,7 @@ class AsyncChannel:
                 is_retry = True
         return NoAnswer("nothing heard in time")
 
-    async def _opened(self) -> "httpx2.AsyncBaseTransport":
+    async def _opened(self) -> "httpx2.AsyncClient":
         if self._clients is None:
             from anyio.lowlevel import RunVar
 
@@ -164,10 +178,9 @@ class AsyncChannel:
             import httpx2
 
             client = httpx2.AsyncClient(limits=_limits(), verify=_verification(self._config))
-            transport = client._transport_for_url(httpx2.URL(self._config.endpoint))
             keeper = _close_with_loop(client)
             await anext(keeper)
-            found = (transport, keeper)
+            found = (client, keeper)
             self._clients.set(found)
         return found[0]
 
@@ -187,13 +200,14 @@ def lease_request(config: Config, action: Ask, time_limit_s: float) -> "httpx2.R
     if action.wait_s:
         headers["prefer"] = f"wait={action.wait_s}"
     body = action.request.to_json()
-    return _request(config, "POST", LEASES_PATH, body, headers, time_limit_s)
+    url = action.endpoint + LEASES_PATH
+    return _request(config, "POST", url, body, headers, time_limit_s)
 
 
 def _request(
     config: Config,
     method: str,
-    path: str,
+    url: str,
     body: bytes,
     headers: dict[str, str],
     time_limit_s: float,
@@ -202,7 +216,7 @@ def _request(
 
     return httpx2.Request(
         method,
-        config.endpoint + path,
+        url,
         headers=_standing_headers(config) | headers,
         content=body,
         extensions={
@@ -258,7 +272,7 @@ def _verification(config: Config) -> "ssl.SSLContext | bool":
     import ssl
 
     # Loading the authorities takes 30 ms. Without TLS a context that trusts nobody does as well.
-    if config.endpoint.startswith("https:"):
+    if any(endpoint.startswith("https:") for endpoint in config.endpoints):
         return True
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
@@ -277,5 +291,5 @@ def _standing_headers(config: Config) -> dict[str, str]:
 def _no_answer(error: Exception) -> NoAnswer:
     import httpx2
 
-    was_sent = not isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout)
-    return NoAnswer(type(error).__name__, was_sent)
+    may_hold = not isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout)
+    return NoAnswer(type(error).__name__, may_hold=may_hold)

@@ -1,12 +1,12 @@
 """Settings of one connection, checked once at the door.
 
-Arguments win over the environment: `TAO_ENDPOINT`, `TAO_API_KEY`, `TAO_TOOL_KEYS`, and
-`OTEL_SDK_DISABLED`, the standard switch that turns telemetry (our events) off. `TAO_DISABLED`
-stands above all of them and is read at each `connect` and `wrap`.
+Arguments win over the environment: `TAO_ENDPOINT` (one URL, or several with commas between them),
+`TAO_API_KEY`, `TAO_TOOL_KEYS`, and `OTEL_SDK_DISABLED`, the standard switch that turns telemetry
+(our events) off. `TAO_DISABLED` stands above all of them and is read at each `connect` and `wrap`.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -22,8 +22,11 @@ DISABLED_VARIABLE = "TAO_DISABLED"
 TOOL_KEYS_VARIABLE = "TAO_TOOL_KEYS"
 CHARS_PER_TOKEN_VARIABLE = "TAO_CHARS_PER_TOKEN"
 CHARS_PER_TOKEN = 4.0
+MOST_ENDPOINTS = 4
+"""They share the half second that a call may lose on coordinators which do not answer."""
 OTEL_DISABLED_VARIABLE = "OTEL_SDK_DISABLED"
 
+_EXAMPLE = 'for example "http://coordinator:8700"'
 _TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
 _FALSE_WORDS = frozenset({"0", "false", "no", "off"})
 
@@ -32,8 +35,8 @@ _FALSE_WORDS = frozenset({"0", "false", "no", "off"})
 class Config:
     """Everything that a connection is made of."""
 
-    endpoint: str
-    """The coordinator's base URL, without a trailing slash."""
+    endpoints: tuple[str, ...]
+    """Base URLs of the coordinators, without a trailing slash, in the order of preference."""
     api_key: str | None = field(default=None, repr=False)
     """Sent as a bearer token to the coordinator, never to a backend."""
     on_hold: "Callable[[HoldInfo], object] | None" = None
@@ -47,7 +50,7 @@ class Config:
 
 
 def resolve_config(
-    endpoint: str | None = None,
+    endpoint: str | Sequence[str] | None = None,
     *,
     api_key: str | None = None,
     on_hold: "Callable[[HoldInfo], object] | None" = None,
@@ -58,14 +61,14 @@ def resolve_config(
     """Settings from arguments, else the environment, else defaults.
 
     Raises:
-        ConfigurationError: the endpoint is missing or no http(s) URL, or the key cannot be sent.
+        ConfigurationError: an endpoint is missing or no http(s) URL, or the key cannot be sent.
     """
     if events is None:
         events = os.environ.get(OTEL_DISABLED_VARIABLE, "").strip().lower() != "true"
     if tool_keys is None:
         tool_keys = os.environ.get(TOOL_KEYS_VARIABLE, "").strip().lower() not in _FALSE_WORDS
     return Config(
-        endpoint=_checked_endpoint(endpoint or os.environ.get(ENDPOINT_VARIABLE, "")),
+        endpoints=_checked_endpoints(endpoint or os.environ.get(ENDPOINT_VARIABLE, "")),
         api_key=_checked_key(api_key or os.environ.get(API_KEY_VARIABLE)),
         on_hold=on_hold,
         events=events,
@@ -84,27 +87,39 @@ def has_endpoint_variable() -> bool:
     return bool(os.environ.get(ENDPOINT_VARIABLE))
 
 
-def _checked_endpoint(endpoint: str) -> str:
-    example = 'for example "http://coordinator:8700"'
-    if not endpoint:
+def _checked_endpoints(given: str | Sequence[str]) -> tuple[str, ...]:
+    texts = given.split(",") if isinstance(given, str) else list(given)
+    if not any(text.strip() for text in texts):
         raise ConfigurationError(
-            f"no coordinator named: pass its URL to connect() or set {ENDPOINT_VARIABLE}, {example}"
+            f"no coordinator named: pass its URL to connect() or set {ENDPOINT_VARIABLE}, "
+            f"{_EXAMPLE}"
         )
+    # Each once, in the order given.
+    endpoints = tuple(dict.fromkeys(_checked_endpoint(text) for text in texts if text.strip()))
+    if len(endpoints) > MOST_ENDPOINTS:
+        raise ConfigurationError(
+            f"{len(endpoints)} coordinators named, of which at most {MOST_ENDPOINTS} can share the "
+            "time of one question: give the leader and its standbys"
+        )
+    return endpoints
+
+
+def _checked_endpoint(endpoint: str) -> str:
     try:
         parts = urlsplit(endpoint.strip())
         port_is_valid = parts.port is None or parts.port > 0
     except ValueError:
         raise ConfigurationError(
-            f"the endpoint {endpoint!r} is no URL: write scheme, host and port, {example}"
+            f"the endpoint {endpoint!r} is no URL: write scheme, host and port, {_EXAMPLE}"
         ) from None
     if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_valid:
         raise ConfigurationError(
-            f"the endpoint {endpoint!r} is no http(s) URL: write scheme, host and port, {example}"
+            f"the endpoint {endpoint!r} is no http(s) URL: write scheme, host and port, {_EXAMPLE}"
         )
     if parts.query or parts.fragment or parts.username or parts.password:
         raise ConfigurationError(
             f"the endpoint for host {parts.hostname!r} carries a query, a fragment or credentials: "
-            f"give the plain URL, {example}, and the key as api_key"
+            f"give the plain URL, {_EXAMPLE}, and the key as api_key"
         )
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
 

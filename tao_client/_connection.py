@@ -12,16 +12,25 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from tao_client import _config, _events
-from tao_client._breaker import Breaker
+from tao_client import _config, _events, semconv
 from tao_client._channel import AsyncChannel, SyncChannel
 from tao_client._config import Config, resolve_config
+from tao_client._coordinators import Coordinators
 from tao_client._courier import Courier
 from tao_client._emission import Emitter
 from tao_client._events import Event
-from tao_client._lease import FlowHooks, HoldInfo, Refusal, TurnFlow, TurnRequest, turn_flow
+from tao_client._lease import (
+    NOT_LEADER,
+    FlowHooks,
+    HoldInfo,
+    NoAnswer,
+    Refusal,
+    TurnFlow,
+    TurnRequest,
+    turn_flow,
+)
 from tao_client.errors import ConfigurationError
 
 logger = logging.getLogger("tao_client")
@@ -31,14 +40,14 @@ _SETUP_ERRORS = frozenset({"unauthorized", "incompatible_client", "malformed_req
 
 
 class Connection:
-    """One coordinator and everything that speaks to it. Starts nothing before it is used."""
+    """The coordinators and everything that speaks to them. Starts nothing before it is used."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.breaker = Breaker(config.endpoint)
+        self.coordinators = Coordinators(config.endpoints)
         self.channel = SyncChannel(config)
         self.async_channel = AsyncChannel(config)
-        self.courier = Courier(self.channel, self.breaker)
+        self.courier = Courier(self.channel, self.coordinators)
         self.emitter = self._make_emitter() if config.events else None
         _flush_when_worker_ends()
         self.chars_per_token = config.chars_per_token
@@ -52,7 +61,8 @@ class Connection:
             request,
             FlowHooks(
                 now_s=time.monotonic,
-                on_answer=self.breaker.record_answer,
+                present=self.coordinators.present,
+                on_answer=self.coordinators.record_answer,
                 on_no_answer=self._on_no_answer,
                 on_refusal=self._on_refusal,
                 on_hold=self._on_hold,
@@ -77,17 +87,34 @@ class Connection:
         try:
             from tao_client._otlp import OtlpSink
 
-            return Emitter(OtlpSink(self.channel), lambda: self.breaker.is_open)
+            return Emitter(OtlpSink(self._post_events), lambda: self.coordinators.are_away)
         except Exception:
             # A boundary: an OpenTelemetry that does not load must not keep the agent from running.
             logger.warning("no events are sent: OpenTelemetry did not load", exc_info=True)
             return None
 
-    def _on_no_answer(self, reason: str) -> None:
+    def _post_events(self, body: bytes, content_type: str, time_limit_s: float) -> bool:
+        endpoint = self.coordinators.in_charge()
+        if endpoint is None:
+            return False
+        status = self.channel.send(
+            endpoint, "POST", semconv.LOGS_PATH, body, time_limit_s, content_type
+        )
+        if status is None or status >= 500:
+            # Not said again: it would be stale. The next ones go to whoever is well.
+            self.courier.look_after(endpoint)
+        return status is not None and status < 300
+
+    def _on_no_answer(self, endpoint: str, no_answer: NoAnswer) -> None:
         if self.channel.is_closed:
             return  # a turn that was held when this connection was replaced
-        if self.breaker.record_no_answer(reason):
-            self.courier.start_probing()
+        if self.coordinators.record_no_answer(
+            endpoint,
+            no_answer.reason,
+            leader=no_answer.leader,
+            is_planned=no_answer.reason == NOT_LEADER,
+        ):
+            self.courier.start_probing(endpoint)
 
     def _on_refusal(self, refusal: Refusal) -> None:
         # A wrong key or version is for a person to mend, once; a full queue is daily business.
@@ -132,7 +159,7 @@ _process = _Process()
 
 
 def connect(
-    endpoint: str | None = None,
+    endpoint: str | Sequence[str] | None = None,
     *,
     api_key: str | None = None,
     on_hold: Callable[[HoldInfo], object] | None = None,
@@ -146,7 +173,9 @@ def connect(
     With `TAO_DISABLED=1` it does nothing at all.
 
     Args:
-        endpoint: The coordinator's URL, `http://coordinator:8700`. Default: `TAO_ENDPOINT`.
+        endpoint: The coordinator's URL, `http://coordinator:8700`. Default: `TAO_ENDPOINT`. Several
+            (a sequence, or with commas between them; 4 at most) are a leader and its standbys: the
+            first that answers and leads is asked, and the next takes its place when it falls away.
         api_key: Its key, if it asks for one. Default: `TAO_API_KEY`. Never sent to a backend.
         on_hold: Called with a `HoldInfo` when a turn is first held and at each further poll, on the
             thread (or in the task) of the held call. What it raises does not reach the agent.

@@ -1,10 +1,13 @@
 """The courier: one background thread that does what no call should wait for.
 
 It renews leases (first after 1 s, then every 10 s), delivers releases and withdrawals, sends
-heartbeats while tools are open, and probes a coordinator that has stopped answering. Commands
+heartbeats while tools are open, and probes each coordinator that has stopped answering. Commands
 reach it through a bounded, re-entrant queue, so that destructors may use it; a full queue drops and
-counts. While the breaker is open, releases and withdrawals are parked (at most a minute: by then
-the coordinator has given the lease up by itself) and delivered when it closes.
+counts.
+
+Releases and withdrawals go to the coordinator that they concern. While it is away they are parked
+(at most a minute: by then it has given the lease up by itself) and delivered when it is back.
+Renewals then go to the one in charge, which may have taken its leases over.
 """
 
 import contextlib
@@ -20,8 +23,8 @@ from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import quote
 
-from tao_client._breaker import Breaker
 from tao_client._channel import LEASES_PATH
+from tao_client._coordinators import Coordinators
 
 logger = logging.getLogger("tao_client")
 
@@ -32,12 +35,16 @@ FIRST_RENEWAL_S = 1.0
 RENEWAL_S = 10.0
 HEARTBEAT_S = 10.0
 REQUEST_LIMIT_S = 1.0
+PROBE_LIMIT_S = 0.5
+"""No longer than a lease request gets: one that is slower is of no use."""
 
 
 class Wire(Protocol):
     """The part of the channel that the courier uses."""
 
-    def send(self, method: str, path: str, body: bytes, time_limit_s: float) -> int | None:
+    def send(
+        self, endpoint: str, method: str, path: str, body: bytes, time_limit_s: float
+    ) -> int | None:
         """One request; its status, or None when it was not answered."""
         ...
 
@@ -45,10 +52,12 @@ class Wire(Protocol):
 class HeldLease:
     """A lease that is running; `is_released` ends its renewals."""
 
-    __slots__ = ("is_delivered", "is_released", "lease_id")
+    __slots__ = ("endpoint", "is_delivered", "is_released", "lease_id")
 
-    def __init__(self, lease_id: str) -> None:
+    def __init__(self, lease_id: str, endpoint: str) -> None:
         self.lease_id = lease_id
+        self.endpoint = endpoint
+        """The coordinator that gave it."""
         self.is_released = False
         self.is_delivered = False
         """The coordinator has heard of its release."""
@@ -56,6 +65,7 @@ class HeldLease:
 
 @dataclass(frozen=True, slots=True)
 class _Delivery:
+    endpoint: str
     method: str
     path: str
     body: bytes
@@ -67,7 +77,7 @@ class _Delivery:
 @dataclass(frozen=True, slots=True)
 class _Timer:
     delay_s: float
-    action: Callable[[], None]
+    action: Callable[[], object]
 
 
 class _Stop:
@@ -77,9 +87,9 @@ class _Stop:
 class Courier:
     """See the module. Every public method may be called from any thread and returns at once."""
 
-    def __init__(self, wire: Wire, breaker: Breaker, limit: int = QUEUE_LIMIT) -> None:
+    def __init__(self, wire: Wire, coordinators: Coordinators, limit: int = QUEUE_LIMIT) -> None:
         self._wire = wire
-        self._breaker = breaker
+        self._coordinators = coordinators
         self._limit = limit
         self._queue: queue.SimpleQueue[_Delivery | _Timer | _Stop] = queue.SimpleQueue()
         self._start_lock = threading.RLock()
@@ -88,7 +98,7 @@ class Courier:
         self._has_given_up = False
         self._finished = threading.Event()
         # Only the courier's own thread touches what follows.
-        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._timers: list[tuple[float, int, Callable[[], object]]] = []
         self._timer_order = itertools.count()
         self._parked: deque[_Delivery] = deque()
         self.dropped = 0
@@ -102,11 +112,13 @@ class Courier:
         """Give a lease back. Once; a second time does nothing."""
         if not lease.is_released:
             lease.is_released = True
-            self._deliver_later("POST", f"{_lease_path(lease)}/release", body, lease)
+            path = f"{_lease_path(lease)}/release"
+            self._deliver_later(lease.endpoint, "POST", path, body, lease)
 
-    def abandon(self, request_id: str) -> None:
+    def abandon(self, request_id: str, endpoint: str) -> None:
         """Withdraw a request that nobody waits for any more."""
-        self._deliver_later("DELETE", f"{LEASES_PATH}/{quote(request_id, safe='')}", b"")
+        path = f"{LEASES_PATH}/{quote(request_id, safe='')}"
+        self._deliver_later(endpoint, "DELETE", path, b"")
 
     def repeat(self, action: Callable[[], bool]) -> None:
         """Call `action` every 10 s until it returns False."""
@@ -117,13 +129,18 @@ class Courier:
 
         self._put(_Timer(HEARTBEAT_S, run))
 
-    def start_probing(self) -> None:
-        """The breaker has just opened: find out when the coordinator is back."""
-        self._put(_Timer(self._breaker.next_pause_s(), self._probe))
+    def start_probing(self, endpoint: str) -> None:
+        """Its breaker has just opened: find out when this coordinator is back."""
+        pause_s = self._coordinators.next_pause_s(endpoint)
+        self._put(_Timer(pause_s, lambda: self._probe(endpoint)))
 
     def warm_up(self) -> None:
-        """Open the first connection (and load what it needs) before a call needs it."""
+        """Find the coordinator to ask, and open the connection to it, before a call needs it."""
         self._put(_Timer(0.0, self._first_contact))
+
+    def look_after(self, endpoint: str) -> None:
+        """Something did not get through to this coordinator: see whether it is still there."""
+        self._put(_Timer(0.0, lambda: self._is_well(endpoint)))
 
     def close(self, time_limit_s: float) -> None:
         """Deliver what is queued, for `time_limit_s` at most, and stop."""
@@ -136,9 +153,14 @@ class Courier:
     # --- any thread ---------------------------------------------------------------------------
 
     def _deliver_later(
-        self, method: str, path: str, body: bytes, lease: HeldLease | None = None
+        self,
+        endpoint: str,
+        method: str,
+        path: str,
+        body: bytes,
+        lease: HeldLease | None = None,
     ) -> None:
-        self._put(_Delivery(method, path, body, time.monotonic(), lease))
+        self._put(_Delivery(endpoint, method, path, body, time.monotonic(), lease))
 
     def _put(self, command: _Delivery | _Timer) -> None:
         if self._is_closed or self._queue.qsize() >= self._limit:
@@ -195,25 +217,27 @@ class Courier:
         while self._timers and self._timers[0][0] <= time.monotonic():
             heapq.heappop(self._timers)[2]()
 
-    def _schedule(self, delay_s: float, action: Callable[[], None]) -> None:
+    def _schedule(self, delay_s: float, action: Callable[[], object]) -> None:
         due_s = time.monotonic() + delay_s
         heapq.heappush(self._timers, (due_s, next(self._timer_order), action))
 
     def _renew(self, lease: HeldLease) -> None:
         if lease.is_released:
             return
+        endpoint = lease.endpoint
+        if self._coordinators.is_away(endpoint):
+            endpoint = self._coordinators.in_charge() or ""
         status = None
-        if not self._breaker.is_open:
-            status = self._send("POST", f"{_lease_path(lease)}/renew", b"")
-        if status != 404:  # 404: the coordinator does not know it any more
-            self._schedule(
-                FIRST_RENEWAL_S if status is None else RENEWAL_S, lambda: self._renew(lease)
-            )
+        if endpoint:
+            status = self._send(endpoint, "POST", f"{_lease_path(lease)}/renew", b"")
+        if status == 404 and endpoint == lease.endpoint:
+            return  # whoever gave it does not know it any more
+        self._schedule(FIRST_RENEWAL_S if status is None else RENEWAL_S, lambda: self._renew(lease))
 
     def _deliver(self, delivery: _Delivery) -> None:
         if (
-            self._breaker.is_open
-            or self._send(delivery.method, delivery.path, delivery.body) is None
+            self._coordinators.is_away(delivery.endpoint)
+            or self._send(delivery.endpoint, delivery.method, delivery.path, delivery.body) is None
         ):
             if len(self._parked) >= PARKED_LIMIT:
                 self._parked.popleft()
@@ -224,7 +248,7 @@ class Courier:
 
     def _deliver_parked(self) -> None:
         oldest_s = time.monotonic() - PARKED_LIFE_S
-        while self._parked and not self._breaker.is_open:
+        for _ in range(len(self._parked)):
             delivery = self._parked.popleft()
             if delivery.made_s < oldest_s:
                 self.dropped += 1
@@ -232,26 +256,38 @@ class Courier:
                 self._deliver(delivery)
 
     def _first_contact(self) -> None:
-        status = self._wire.send("GET", "/healthz", b"", REQUEST_LIMIT_S)
-        if status != 200:
-            self._no_answer("nothing heard" if status is None else f"status {status}")
+        for endpoint in self._coordinators.present():
+            if self._is_well(endpoint):
+                return
 
-    def _probe(self) -> None:
-        if self._wire.send("GET", "/healthz", b"", REQUEST_LIMIT_S) == 200:
-            self._breaker.record_probe_answered()
+    def _is_well(self, endpoint: str) -> bool:
+        status = self._probe_status(endpoint)
+        if status != 200:
+            reason = "nothing heard" if status is None else f"status {status}"
+            self._no_answer(endpoint, reason, is_planned=status == 503)
+        return status == 200
+
+    def _probe(self, endpoint: str) -> None:
+        if self._probe_status(endpoint) == 200:
+            self._coordinators.record_probe_answered(endpoint)
             self._deliver_parked()
         else:
-            self._schedule(self._breaker.next_pause_s(), self._probe)
+            pause_s = self._coordinators.next_pause_s(endpoint)
+            self._schedule(pause_s, lambda: self._probe(endpoint))
 
-    def _send(self, method: str, path: str, body: bytes) -> int | None:
-        status = self._wire.send(method, path, body, REQUEST_LIMIT_S)
+    def _probe_status(self, endpoint: str) -> int | None:
+        return self._wire.send(endpoint, "GET", self._coordinators.probe_path, b"", PROBE_LIMIT_S)
+
+    def _send(self, endpoint: str, method: str, path: str, body: bytes) -> int | None:
+        status = self._wire.send(endpoint, method, path, body, REQUEST_LIMIT_S)
         if status is None:
-            self._no_answer(f"nothing heard to {method} {path.split('/')[-1]}")
+            self._no_answer(endpoint, f"nothing heard to {method} {path.split('/')[-1]}")
         return status
 
-    def _no_answer(self, reason: str) -> None:
-        if self._breaker.record_no_answer(reason):
-            self._schedule(self._breaker.next_pause_s(), self._probe)
+    def _no_answer(self, endpoint: str, reason: str, *, is_planned: bool = False) -> None:
+        if self._coordinators.record_no_answer(endpoint, reason, is_planned=is_planned):
+            pause_s = self._coordinators.next_pause_s(endpoint)
+            self._schedule(pause_s, lambda: self._probe(endpoint))
 
 
 def _lease_path(lease: HeldLease) -> str:

@@ -7,26 +7,30 @@ here once:
     ask ──granted──────────────> Grant
         ──held─> poll (long) ──> granted | held again | refused | time-out of the caller
         ──refused──────────────> None: the call goes to its own base URL
-        ──no answer────────────> None, and the breaker opens
+        ──no answer────────────> its breaker opens; the next coordinator is asked; without one, None
 
-Whatever ends the flow before the coordinator has settled the request (no answer, time-out, an
-exception thrown in while held) makes it abandon the request, so that no seat waits for nobody.
+All the asking of one call takes `ANSWER_LIMIT_S` at most, however many coordinators there are: who
+is asked gets an equal share of what is left. A hold does not count; where it ends in silence, the
+others get the same time again. Whatever ends the flow before a coordinator has settled the request
+(no answer, time-out, an exception thrown in while held) makes it abandon the request there, so that
+no seat waits for nobody.
 """
 
 import json
 import math
-from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, cast
 
 from tao_client.errors import HoldTimeoutError
 
 ANSWER_LIMIT_S = 0.5
-"""The first answer is due within 250 ms; twice that is given."""
+"""The first answer is due within 250 ms; twice that is given, to all coordinators together."""
 POLL_S = 10
 """Longest hold of one request (`Prefer: wait=10`)."""
 POLL_SLACK_S = 0.25
 NO_HEALTHY_BACKEND = "no_healthy_backend"
+NOT_LEADER = "not_leader"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,8 @@ class Grant:
     start_within_s: float
     affinity: Affinity
     receipt: Receipt
+    endpoint: str = ""
+    """The coordinator that gave it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +132,10 @@ class NoAnswer:
     """Nothing that could be an answer."""
 
     reason: str
-    was_sent: bool = True
-    """False: the coordinator cannot have seen the request (connection refused)."""
+    may_hold: bool = True
+    """False: it keeps nothing of the request (connection refused, or it is not the leader)."""
+    leader: str | None = None
+    """URL of the leader, as one that is not has named it."""
 
 
 Reply = Grant | Held | Refusal | NoAnswer
@@ -138,6 +146,7 @@ class Ask:
     """Send the request, holding it up to `wait_s` there, and give it `time_limit_s` in all."""
 
     request: TurnRequest
+    endpoint: str
     wait_s: int
     time_limit_s: float
 
@@ -151,19 +160,34 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class FlowHooks:
-    """What the flow tells the rest of the SDK."""
+    """What the flow asks of the rest of the SDK, and tells it. An `endpoint` is a coordinator."""
 
     now_s: Callable[[], float]
     """Monotonic seconds."""
-    on_answer: Callable[[], None]
-    on_no_answer: Callable[[str], None]
+    present: Callable[[], Sequence[str]]
+    """The coordinators to ask, the best first."""
+    on_answer: Callable[[str], None]
+    """This endpoint has answered."""
+    on_no_answer: Callable[[str, NoAnswer], None]
+    """This endpoint has not."""
     on_refusal: Callable[[Refusal], None]
     on_hold: Callable[[HoldInfo], None]
-    abandon: Callable[[str], None]
-    """The request with this id is no longer wanted."""
+    abandon: Callable[[str, str], None]
+    """The request with this id is no longer wanted, of this endpoint."""
 
 
 TurnFlow = Generator[Ask | Pause, Reply | None, Grant | None]
+
+
+@dataclass(slots=True)
+class _Times:
+    """Of one turn, on the clock of the hooks."""
+
+    started_s: float
+    deadline_s: float
+    """The caller's own time-out."""
+    answer_by_s: float
+    """The end of all the asking."""
 
 
 def turn_flow(request: TurnRequest, hooks: FlowHooks) -> TurnFlow:
@@ -174,49 +198,62 @@ def turn_flow(request: TurnRequest, hooks: FlowHooks) -> TurnFlow:
     """
     started_s = hooks.now_s()
     deadline_s = math.inf if request.timeout_s is None else started_s + request.timeout_s
-    time_limit_s = min(ANSWER_LIMIT_S, deadline_s - started_s)
+    times = _Times(started_s, deadline_s, min(started_s + ANSWER_LIMIT_S, deadline_s))
+    silent: set[str] = set()
+    while present := [one for one in hooks.present() if one not in silent]:
+        left_s = times.answer_by_s - hooks.now_s()
+        if left_s <= 0:
+            return None
+        outcome = yield from _ask_one(request, hooks, present[0], left_s / len(present), times)
+        if not isinstance(outcome, NoAnswer):
+            return outcome
+        silent.add(present[0])
+        hooks.on_no_answer(present[0], outcome)
+    return None
+
+
+def _ask_one(
+    request: TurnRequest, hooks: FlowHooks, endpoint: str, time_limit_s: float, times: _Times
+) -> Generator[Ask | Pause, Reply | None, Grant | NoAnswer | None]:
+    """Ask one coordinator, until it has granted, refused or fallen silent."""
     wait_s = 0
     is_settled = False
     try:
         while True:
-            reply = yield Ask(request, wait_s, time_limit_s)
-            held_s = hooks.now_s() - started_s
+            reply = yield Ask(request, endpoint, wait_s, time_limit_s)
+            if not isinstance(reply, Grant | Refusal | Held):
+                no_answer = reply or NoAnswer("no reply")
+                if wait_s and hooks.now_s() >= times.deadline_s:
+                    raise HoldTimeoutError(hooks.now_s() - times.started_s)
+                is_settled = not (no_answer.may_hold or wait_s)
+                if wait_s:
+                    times.answer_by_s = min(hooks.now_s() + ANSWER_LIMIT_S, times.deadline_s)
+                return no_answer
+            hooks.on_answer(endpoint)
             if isinstance(reply, Grant):
-                hooks.on_answer()
                 is_settled = True
-                return reply
+                return replace(reply, endpoint=endpoint)
             if isinstance(reply, Refusal):
-                hooks.on_answer()
                 is_settled = True
                 hooks.on_refusal(reply)
                 return None
-            if not isinstance(reply, Held):
-                no_answer = reply or NoAnswer("no reply")
-                if wait_s and hooks.now_s() >= deadline_s:
-                    raise HoldTimeoutError(held_s)
-                is_settled = not (no_answer.was_sent or wait_s)
-                hooks.on_no_answer(no_answer.reason)
-                return None
-            hooks.on_answer()
-            hooks.on_hold(
-                HoldInfo(
-                    request.session_id,
-                    request.request_id,
-                    held_s,
-                    reply.queue_position,
-                    reply.estimated_wait_s,
-                )
-            )
+            hooks.on_hold(_hold_info(request, reply, hooks.now_s() - times.started_s))
             if reply.retry_after_s > 0:
-                yield Pause(max(0.0, min(reply.retry_after_s, deadline_s - hooks.now_s())))
-            remaining_s = deadline_s - hooks.now_s()
+                yield Pause(max(0.0, min(reply.retry_after_s, times.deadline_s - hooks.now_s())))
+            remaining_s = times.deadline_s - hooks.now_s()
             if remaining_s <= 0:
-                raise HoldTimeoutError(hooks.now_s() - started_s)
+                raise HoldTimeoutError(hooks.now_s() - times.started_s)
             wait_s = max(1, min(POLL_S, math.ceil(min(remaining_s, POLL_S))))
             time_limit_s = min(wait_s + POLL_SLACK_S, remaining_s)
     finally:
         if not is_settled:
-            hooks.abandon(request.request_id)
+            hooks.abandon(request.request_id, endpoint)
+
+
+def _hold_info(request: TurnRequest, held: Held, held_s: float) -> HoldInfo:
+    return HoldInfo(
+        request.session_id, request.request_id, held_s, held.queue_position, held.estimated_wait_s
+    )
 
 
 def read_reply(status: int, body: bytes) -> Reply:
@@ -239,8 +276,12 @@ def read_reply(status: int, body: bytes) -> Reply:
             )
         error = _mapping(fields["error"])
         refusal = Refusal(status, _text(error["type"]), str(error.get("message", "")))
+        leader = error.get("leader")
     except (KeyError, TypeError, ValueError) as mismatch:
         return NoAnswer(f"status {status} with JSON of another shape ({mismatch!r})")
+    if refusal.type == NOT_LEADER:
+        named = leader.rstrip("/") if isinstance(leader, str) else None
+        return NoAnswer(NOT_LEADER, may_hold=False, leader=named)
     if status >= 500 and refusal.type != NO_HEALTHY_BACKEND:
         return NoAnswer(f"status {status} {refusal.type}")
     return refusal

@@ -36,21 +36,19 @@ from tao_client._version import __version__
 EXPORT_LIMIT_S = 1.0
 
 
-class Wire(Protocol):
-    """The part of the channel that is used here."""
+class Post(Protocol):
+    """How a batch goes out."""
 
-    def send(
-        self, method: str, path: str, body: bytes, time_limit_s: float, content_type: str = ...
-    ) -> int | None:
-        """One request; its status, or None when it was not answered."""
+    def __call__(self, body: bytes, content_type: str, time_limit_s: float, /) -> bool:
+        """Send it; False if it did not arrive."""
         ...
 
 
 class OtlpSink:
     """Turns events into log records and posts them to the coordinator. One thread uses it."""
 
-    def __init__(self, wire: Wire) -> None:
-        self._wire = wire
+    def __init__(self, post: Post) -> None:
+        self._post = post
         self._records = _Collector()
         resource = Resource.create({"service.instance.id": new_id()})
         provider = LoggerProvider(resource=resource, shutdown_on_exit=False)
@@ -72,10 +70,7 @@ class OtlpSink:
                 context=context if isinstance(context, Context) else Context(),
             )
         body = encode_logs(self._records.take()).SerializeToString()
-        status = self._wire.send(
-            "POST", semconv.LOGS_PATH, body, EXPORT_LIMIT_S, "application/x-protobuf"
-        )
-        return status is not None and status < 300
+        return self._post(body, "application/x-protobuf", EXPORT_LIMIT_S)
 
 
 class _Collector(LogRecordProcessor):

@@ -37,7 +37,7 @@ class RoutingTransport:
     def open_passage(self, request: "httpx2.Request") -> tuple[ModelCall, Passage] | None:
         """None: the request passes untouched, and nothing has been spent on it."""
         connection = _connection.active()
-        if connection is None or connection.breaker.is_open:
+        if connection is None or connection.coordinators.are_away:
             return None
         call = read_model_call(request)
         return None if call is None else (call, Passage(call, current_session()))

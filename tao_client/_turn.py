@@ -111,7 +111,7 @@ class Turn:
         """Wait for the lease on this thread. Raises `HoldTimeoutError` past `timeout_s`."""
         self._asked_s = time.monotonic()
         connection = self._connection = _connection.active()
-        if connection is not None and not connection.breaker.is_open:
+        if connection is not None and not connection.coordinators.are_away:
             flow = connection.turn_flow(self._request())
             self._hold_lease(connection, drive(flow, connection.channel))
         self._started_s = time.monotonic()
@@ -120,7 +120,7 @@ class Turn:
         """Wait for the lease in this task. Raises `HoldTimeoutError` past `timeout_s`."""
         self._asked_s = time.monotonic()
         connection = self._connection = _connection.active()
-        if connection is not None and not connection.breaker.is_open:
+        if connection is not None and not connection.coordinators.are_away:
             flow = connection.turn_flow(self._request())
             self._hold_lease(connection, await drive_async(flow, connection.async_channel))
         self._started_s = time.monotonic()
@@ -190,5 +190,5 @@ class Turn:
     def _hold_lease(self, connection: "Connection", grant: Grant | None) -> None:
         if grant is not None:
             self._grant = grant
-            self._lease = HeldLease(grant.lease_id)
+            self._lease = HeldLease(grant.lease_id, grant.endpoint)
             connection.courier.keep(self._lease)

@@ -131,6 +131,8 @@ class CoordinatorStub(Stub):
         self.poll_s = 0.05
         self.retry_after_s = 0.0
         self.health_status = 200
+        self.leader = ""
+        """Named along with `503:not_leader`; while it is set, this one is not ready."""
         self.logs_word = ""
         self.renew_status = 204
         self._step = 0
@@ -171,8 +173,9 @@ class CoordinatorStub(Stub):
                 self._answer_lease(handler, request, self.logs_word)
             else:
                 send(handler, 200, b"", "application/x-protobuf")
-        elif request.path == "/healthz":
-            send(handler, self.health_status, b"ok", "text/plain")
+        elif request.path in ("/healthz", "/readyz"):
+            status = 503 if self.leader and request.path == "/readyz" else self.health_status
+            send(handler, status, b"ok", "text/plain")
         elif request.path.endswith("/renew"):
             send(handler, self.renew_status, b"")
         else:
@@ -216,7 +219,10 @@ class CoordinatorStub(Stub):
         else:
             status, kind = word.split(":")
             error = {"type": kind, "message": "as planned", "retry_after_s": 1.0}
-            send_json(handler, int(status), {"error": error})
+            send_json(handler, int(status), {"error": error | self._named_leader()})
+
+    def _named_leader(self) -> dict[str, str]:
+        return {"leader": self.leader} if self.leader else {}
 
     def _grant(self, request: Recorded) -> dict[str, object]:
         return {

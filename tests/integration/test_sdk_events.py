@@ -197,7 +197,7 @@ def test_events_are_dropped_and_counted_while_the_coordinator_is_away(
     coordinator.health_status = 503
     coordinator.script("crash")
     with tao.session("s") as s, s.turn(model="m"):
-        assert connection.breaker.is_open
+        assert connection.coordinators.are_away
         with s.tool_call("x"):
             assert eventually(lambda: emitter.dropped)
     assert not coordinator.events_named("tao.tool.start")

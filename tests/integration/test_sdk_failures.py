@@ -65,7 +65,7 @@ def fleet(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
 
 def is_open() -> bool:
     connection = _connection.active()
-    return connection is not None and connection.breaker.is_open
+    return connection is not None and connection.coordinators.are_away
 
 
 def run(backend: str, function: Callable[[], Coroutine[object, object, None]]) -> None:

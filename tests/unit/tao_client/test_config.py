@@ -1,3 +1,5 @@
+from collections.abc import Sequence
+
 import pytest
 
 from tao_client._config import Config, has_endpoint_variable, is_disabled, resolve_config
@@ -14,8 +16,8 @@ def _empty_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_arguments_win_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TAO_ENDPOINT", "http://from-environment:1")
     monkeypatch.setenv("TAO_API_KEY", "environment")
-    assert resolve_config() == Config("http://from-environment:1", "environment")
-    assert resolve_config("http://given:2", api_key="given") == Config("http://given:2", "given")
+    assert resolve_config() == Config(("http://from-environment:1",), "environment")
+    assert resolve_config("http://given:2", api_key="given") == Config(("http://given:2",), "given")
     assert has_endpoint_variable()
 
 
@@ -29,13 +31,40 @@ def test_arguments_win_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     ],
 )
 def test_endpoint_is_kept_in_one_form(given: str, kept: str) -> None:
-    assert resolve_config(given).endpoint == kept
+    assert resolve_config(given).endpoints == (kept,)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "http://a:8700,http://b:8700",
+        " http://a:8700/ , http://b:8700 , http://a:8700,",
+        ["http://a:8700", "http://b:8700"],
+        ("http://a:8700/", "http://b:8700"),
+    ],
+)
+def test_several_endpoints_are_kept_once_each_and_in_order(
+    given: str | Sequence[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = ("http://a:8700", "http://b:8700")
+    assert resolve_config(given).endpoints == kept
+    if isinstance(given, str):
+        monkeypatch.setenv("TAO_ENDPOINT", given)
+        assert resolve_config().endpoints == kept
+
+
+def test_more_endpoints_than_can_share_the_time_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="at most 4"):
+        resolve_config([f"http://c{number}" for number in range(5)])
 
 
 @pytest.mark.parametrize(
     "given",
     [
         "",
+        ",",
+        [],
+        ["http://a", "coordinator"],
         "coordinator:8700",
         "coordinator",
         "ftp://c:1",
@@ -48,7 +77,7 @@ def test_endpoint_is_kept_in_one_form(given: str, kept: str) -> None:
         "http://user:password@c",
     ],
 )
-def test_endpoint_that_cannot_work_is_refused_with_the_fix(given: str) -> None:
+def test_endpoint_that_cannot_work_is_refused_with_the_fix(given: str | Sequence[str]) -> None:
     with pytest.raises(ConfigurationError, match='"http://coordinator:8700"') as caught:
         resolve_config(given)
     assert isinstance(caught.value, TaoError)

@@ -40,6 +40,8 @@ GRANT_JSON: dict[str, object] = {
     },
 }
 GRANT = read_reply(200, json.dumps(GRANT_JSON).encode())
+assert isinstance(GRANT, Grant)
+GRANTED = dataclasses.replace(GRANT, endpoint="a")
 HELD = Held(queue_position=1, estimated_wait_s=2.0, retry_after_s=0.0)
 
 
@@ -53,15 +55,17 @@ class World:
     pauses: list[float] = field(default_factory=list[float])
     holds: list[HoldInfo] = field(default_factory=list[HoldInfo])
     told: list[str] = field(default_factory=list[str])
+    present: list[str] = field(default_factory=lambda: ["a"])
 
     def play(self, *script: tuple[Reply, float]) -> Grant | None:
         hooks = FlowHooks(
             now_s=lambda: self.now_s,
-            on_answer=lambda: self.told.append("answer"),
-            on_no_answer=lambda reason: self.told.append(f"no answer: {reason}"),
+            present=lambda: self.present,
+            on_answer=lambda endpoint: self.told.append("answer"),
+            on_no_answer=lambda endpoint, what: self.told.append(f"no answer: {what.reason}"),
             on_refusal=lambda refusal: self.told.append(f"refusal: {refusal.type}"),
             on_hold=self.holds.append,
-            abandon=lambda request_id: self.told.append(f"abandon {request_id}"),
+            abandon=lambda request_id, endpoint: self.told.append(f"abandon {request_id}"),
         )
         request = TurnRequest("r", "s", timeout_s=self.timeout_s)
         flow = turn_flow(request, hooks)
@@ -84,7 +88,7 @@ class World:
 
 def test_grant_at_once() -> None:
     world = World(timeout_s=600)
-    assert world.play((GRANT, 0.001)) is GRANT
+    assert world.play((GRANT, 0.001)) == GRANTED
     (ask,) = world.asked
     assert (ask.wait_s, ask.time_limit_s) == (0, 0.5)
     assert world.told == ["answer"]
@@ -92,7 +96,7 @@ def test_grant_at_once() -> None:
 
 def test_held_then_granted_polls_long() -> None:
     world = World(timeout_s=600)
-    assert world.play((HELD, 0.1), (HELD, 10.0), (GRANT, 3.0)) is GRANT
+    assert world.play((HELD, 0.1), (HELD, 10.0), (GRANT, 3.0)) == GRANTED
     assert [(ask.wait_s, ask.time_limit_s) for ask in world.asked] == [
         (0, 0.5),
         (10, 10.25),
@@ -106,7 +110,7 @@ def test_held_then_granted_polls_long() -> None:
 
 def test_hold_without_a_time_out_has_no_end() -> None:
     world = World()
-    assert world.play(*[(HELD, 10.0)] * 500, (GRANT, 1.0)) is GRANT
+    assert world.play(*[(HELD, 10.0)] * 500, (GRANT, 1.0)) == GRANTED
 
 
 def test_time_out_of_the_caller_bounds_every_request() -> None:
@@ -133,7 +137,7 @@ def test_first_request_is_bounded_by_a_very_short_time_out() -> None:
     world = World(timeout_s=0.2)
     assert world.play((NoAnswer("ReadTimeout"), 0.2)) is None
     assert world.asked[0].time_limit_s == pytest.approx(0.2)
-    assert world.told == ["no answer: ReadTimeout", "abandon r"], "it was never held: fail open"
+    assert world.told == ["abandon r", "no answer: ReadTimeout"], "it was never held: fail open"
 
 
 def test_pause_is_kept_and_bounded_by_the_time_out() -> None:
@@ -149,19 +153,19 @@ def test_no_answer_passes_by_and_withdraws(is_held: bool) -> None:
     world = World(timeout_s=600)
     script: list[tuple[Reply, float]] = [(HELD, 0.1)] if is_held else []
     assert world.play(*script, (NoAnswer("ReadTimeout"), 0.5)) is None
-    assert world.told[-2:] == ["no answer: ReadTimeout", "abandon r"]
+    assert world.told[-2:] == ["abandon r", "no answer: ReadTimeout"]
 
 
 def test_refused_connection_leaves_nothing_to_withdraw() -> None:
     world = World()
-    assert world.play((NoAnswer("ConnectError", was_sent=False), 0.0)) is None
+    assert world.play((NoAnswer("ConnectError", may_hold=False), 0.0)) is None
     assert world.told == ["no answer: ConnectError"]
 
 
 def test_refused_connection_after_a_hold_is_withdrawn() -> None:
     world = World()
-    assert world.play((HELD, 0.0), (NoAnswer("ConnectError", was_sent=False), 0.0)) is None
-    assert world.told[-1] == "abandon r"
+    assert world.play((HELD, 0.0), (NoAnswer("ConnectError", may_hold=False), 0.0)) is None
+    assert world.told[-2:] == ["abandon r", "no answer: ConnectError"]
 
 
 def test_refusal_passes_by_without_withdrawing() -> None:
@@ -174,17 +178,65 @@ def test_interruption_of_a_held_turn_withdraws_it() -> None:
     told: list[str] = []
     hooks = FlowHooks(
         now_s=lambda: 0.0,
-        on_answer=lambda: None,
-        on_no_answer=told.append,
+        present=lambda: ["a"],
+        on_answer=lambda endpoint: None,
+        on_no_answer=lambda endpoint, what: told.append(what.reason),
         on_refusal=lambda refusal: None,
         on_hold=lambda hold: None,
-        abandon=told.append,
+        abandon=lambda request_id, endpoint: told.append(request_id),
     )
     flow = turn_flow(TurnRequest("r", "s"), hooks)
     next(flow)
     flow.send(HELD)
     flow.close()
     assert told == ["r"]
+
+
+def test_coordinators_share_the_time_of_one_question() -> None:
+    world = World(timeout_s=600, present=["a", "b", "c"])
+    silence = NoAnswer("ReadTimeout")
+    script: list[tuple[Reply, float]] = [(silence, 0.1), (silence, 0.2), (GRANT, 0.01)]
+    assert world.play(*script) == dataclasses.replace(GRANTED, endpoint="c")
+    assert [ask.endpoint for ask in world.asked] == ["a", "b", "c"]
+    shares = [ask.time_limit_s for ask in world.asked]
+    assert shares == pytest.approx([0.5 / 3, 0.4 / 2, 0.2 / 1])
+    assert world.told == ["abandon r", "no answer: ReadTimeout"] * 2 + ["answer"]
+
+
+def test_coordinators_that_are_all_silent_cost_one_question_in_all() -> None:
+    world = World(present=["a", "b", "c"])
+    silence = NoAnswer("ReadTimeout")
+    assert world.play((silence, 0.2), (silence, 0.2), (silence, 0.1)) is None
+    assert world.now_s == pytest.approx(100.5)
+    world = World(present=["a", "b"])
+    assert world.play((silence, 0.5)) is None, "a question that took all of the time is the last"
+
+
+def test_one_that_is_not_the_leader_has_nothing_to_take_back() -> None:
+    world = World(present=["a", "b"])
+    not_leader = NoAnswer("not_leader", may_hold=False, leader="b")
+    assert world.play((not_leader, 0.0), (GRANT, 0.0)) == dataclasses.replace(GRANTED, endpoint="b")
+    assert world.told == ["no answer: not_leader", "answer"]
+
+
+def test_hold_that_ends_in_silence_goes_on_at_the_next() -> None:
+    world = World(timeout_s=600, present=["a", "b"])
+    granted = world.play((HELD, 0.1), (NoAnswer("ReadTimeout"), 10.25), (HELD, 0.1), (GRANT, 3.0))
+    assert granted == dataclasses.replace(GRANTED, endpoint="b")
+    assert [(ask.endpoint, ask.wait_s, ask.time_limit_s) for ask in world.asked] == [
+        ("a", 0, 0.25),
+        ("a", 10, 10.25),
+        ("b", 0, 0.5),
+        ("b", 10, 10.25),
+    ]
+    assert world.told == ["answer", "abandon r", "no answer: ReadTimeout", "answer", "answer"]
+    assert [hold.held_s for hold in world.holds] == pytest.approx([0.1, 10.45])
+
+
+def test_nobody_present_is_nobody_asked() -> None:
+    world = World(present=[])
+    assert world.play() is None
+    assert not world.told
 
 
 def test_request_body_leaves_out_what_is_unknown() -> None:
@@ -253,6 +305,18 @@ def test_errors_are_refusals_unless_the_server_is_broken(
 ) -> None:
     reply = read_reply(status, json.dumps({"error": {"type": kind, "message": "m"}}).encode())
     assert isinstance(reply, Refusal if is_refusal else NoAnswer)
+
+
+@pytest.mark.parametrize("status", [503, 409, 421])
+@pytest.mark.parametrize(
+    ("told", "leader"), [("http://b:8700/", "http://b:8700"), (7, None), (None, None)]
+)
+def test_not_leader_is_no_answer_and_may_name_the_leader(
+    status: int, told: object, leader: str | None
+) -> None:
+    error = {"type": "not_leader", "message": "m", "leader": told}
+    reply = read_reply(status, json.dumps({"error": error}).encode())
+    assert reply == NoAnswer("not_leader", may_hold=False, leader=leader)
 
 
 @pytest.mark.parametrize("body", [b'{"detail": "Not Found"}', b'{"error": "x"}', b"not found"])
