@@ -190,6 +190,9 @@ class CoordinatorConfig:
     relay_idle_s: float = 600.0
     """Relay: a call in which no byte has moved for this long is ended. (0, 86400]."""
 
+    relay_keep_alive_s: float = 15.0
+    """Relay: a held stream shows this often, by a comment, that it is alive. (0, 3600]."""
+
     def __post_init__(self) -> None:
         """Refuse what would fail later and less clearly."""
         if not self.backends:
@@ -216,6 +219,9 @@ class CoordinatorConfig:
             raise ConfigurationError(
                 f"--log-level must be one of {', '.join(LOG_LEVELS)}, got {self.log_level!r}"
             )
+        self._check_relay()
+
+    def _check_relay(self) -> None:
         for pattern, model in self.model_aliases:
             if not pattern or not model or fnmatchcase(model, pattern):
                 raise ConfigurationError(
@@ -223,6 +229,10 @@ class CoordinatorConfig:
                 )
         if not (math.isfinite(self.relay_idle_s) and 0.0 < self.relay_idle_s <= 86_400.0):
             raise ConfigurationError(f"--relay-idle must be in (0, 86400], got {self.relay_idle_s}")
+        if not (math.isfinite(self.relay_keep_alive_s) and 0.0 < self.relay_keep_alive_s <= 3600.0):
+            raise ConfigurationError(
+                f"--relay-keep-alive must be in (0, 3600], got {self.relay_keep_alive_s}"
+            )
 
 
 def is_header_value(text: str) -> bool:

@@ -25,7 +25,8 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
             "Every flag can be given as a variable instead: TAO_BACKENDS (separated by commas or"
             " blanks), TAO_HOST, TAO_PORT, TAO_POLICY, TAO_CAPACITY, TAO_CAPACITY_SCALE,"
             " TAO_API_KEY, TAO_TIME_SCALE, TAO_LOG_LEVEL, TAO_STATE_DIR, TAO_BACKEND_API_KEY,"
-            " TAO_REDIRECT, TAO_MODEL_ALIAS, TAO_RELAY_IDLE. Flags win."
+            " TAO_REDIRECT, TAO_MODEL_ALIAS, TAO_RELAY_IDLE, TAO_RELAY_KEEP_ALIVE."
+            " Flags win."
         ),
     )
     parser.add_argument(
@@ -94,6 +95,11 @@ def _register_relay(parser: argparse.ArgumentParser) -> None:
         "--relay-idle",
         metavar="SECONDS",
         help="end a relayed call in which no byte has moved for this long (default 600)",
+    )
+    relay.add_argument(
+        "--relay-keep-alive",
+        metavar="SECONDS",
+        help="tell clients of held streams this often that they are alive (default 15)",
     )
 
 
@@ -167,6 +173,7 @@ def config_from(arguments: argparse.Namespace, environment: Mapping[str, str]) -
         state_dir=setting("state_dir", "") or None,
         model_aliases=_aliases(arguments.model_alias or _words(environment, "TAO_MODEL_ALIAS")),
         relay_idle_s=_number("--relay-idle", setting("relay_idle", "600")),
+        relay_keep_alive_s=_number("--relay-keep-alive", setting("relay_keep_alive", "15")),
     )
 
 

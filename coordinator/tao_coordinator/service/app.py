@@ -14,6 +14,7 @@ from tao_coordinator.service.door import Door
 from tao_coordinator.service.event_routes import EventRoutes
 from tao_coordinator.service.lease_routes import LeaseRoutes
 from tao_coordinator.service.metrics import ServiceMetrics
+from tao_coordinator.service.relay.routes import Relay
 from tao_coordinator.service.replies import error_response
 from tao_coordinator.service.runtime import Runtime
 from tao_coordinator.service.view_routes import ViewRoutes
@@ -21,16 +22,23 @@ from tao_coordinator.service.view_routes import ViewRoutes
 _ROUTER_ERRORS = {404: "not_found", 405: "method_not_allowed"}
 
 
-def build_app(runtime: Runtime, metrics: ServiceMetrics, api_key: str | None = None) -> ASGIApp:
+def build_app(
+    runtime: Runtime,
+    metrics: ServiceMetrics,
+    api_key: str | None = None,
+    relay: Relay | None = None,
+) -> ASGIApp:
     """Put the service together.
 
     Args:
         runtime: The engine's host; started and closed by the caller.
         metrics: The registry that `/metrics` shows.
         api_key: Required from every client when given.
+        relay: Serves model calls on the same port; closed by the caller.
     """
     routes = [
         *LeaseRoutes(runtime).routes(),
+        *(() if relay is None else relay.routes()),
         *EventRoutes(runtime, metrics).routes(),
         *ViewRoutes(runtime, metrics).routes(),
     ]

@@ -13,7 +13,7 @@ BODY_S_MAX: Final = 10.0
 """A peer that takes longer to send its body is cut off."""
 
 
-async def read_body(request: Request, limit_bytes: int) -> bytes:
+async def read_body(request: Request, limit_bytes: int, limit_s: float = BODY_S_MAX) -> bytes:
     """The whole body.
 
     Raises:
@@ -24,14 +24,16 @@ async def read_body(request: Request, limit_bytes: int) -> bytes:
     if declared.isdigit() and int(declared) > limit_bytes:
         raise _too_large(limit_bytes)
     try:
-        async with asyncio.timeout(BODY_S_MAX):
+        async with asyncio.timeout(limit_s):
             return await _receive_all(request, limit_bytes)
     except TimeoutError:
-        message = f"the body did not arrive within {BODY_S_MAX:g} s"
+        message = f"the body did not arrive within {limit_s:g} s"
         raise RequestError(408, "request_timeout", message) from None
 
 
-async def read_json_body(request: Request) -> bytes:
+async def read_json_body(
+    request: Request, limit_bytes: int = BODY_BYTES_MAX, limit_s: float = BODY_S_MAX
+) -> bytes:
     """The body of a JSON endpoint.
 
     Another content type is refused: a browser can send those across sites without asking first.
@@ -44,7 +46,7 @@ async def read_json_body(request: Request) -> bytes:
     media_type = content_type.partition(";")[0].strip().lower()
     if media_type not in ("", "application/json"):
         raise RequestError(415, "unsupported_media_type", "content type must be application/json")
-    return await read_body(request, BODY_BYTES_MAX)
+    return await read_body(request, limit_bytes, limit_s)
 
 
 async def wait_for_disconnect(request: Request) -> None:
@@ -56,18 +58,20 @@ async def wait_for_disconnect(request: Request) -> None:
 
 
 async def _receive_all(request: Request, limit_bytes: int) -> bytes:
-    body = b""
+    chunks: list[bytes] = []
+    num_bytes = 0
     while True:
         message = await request.receive()
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
         chunk: bytes = message.get("body", b"")
-        if len(body) + len(chunk) > limit_bytes:
+        num_bytes += len(chunk)
+        if num_bytes > limit_bytes:
             raise _too_large(limit_bytes)
-        # Almost every body is one chunk, which is then not copied.
-        body = body + chunk if body else chunk
+        chunks.append(chunk)
         if not message.get("more_body", False):
-            return body
+            # Almost every body is one chunk, which is then not copied.
+            return b"".join(chunks)
 
 
 def _too_large(limit_bytes: int) -> RequestError:

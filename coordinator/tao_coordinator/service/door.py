@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tao_client import semconv
 from tao_coordinator.errors import RequestError
 from tao_coordinator.service.metrics import OTHER, ServiceMetrics
+from tao_coordinator.service.relay import dialects
 from tao_coordinator.service.replies import error_response
 
 _log = logging.getLogger(__name__)
@@ -72,9 +73,12 @@ class Door:
         if scope["path"] in OPEN_PATHS:
             return None
         authorization = b""
+        shown_key = b""
         for name, value in scope["headers"]:
             if name == b"authorization":
                 authorization = value
+            elif name == b"x-api-key":
+                shown_key = value
             elif name == _PROTOCOL_HEADER and value != _PROTOCOL_VERSION:
                 return RequestError(
                     400,
@@ -82,6 +86,9 @@ class Door:
                     f"this coordinator speaks protocol {semconv.PROTOCOL_VERSION} only",
                 )
         expected = self._authorization
+        if not authorization and shown_key and dialects.is_relayed(scope["path"]):
+            # Where Anthropic's clients put their key.
+            authorization = b"Bearer " + shown_key
         if expected is not None and not hmac.compare_digest(authorization, expected):
             return RequestError(401, "unauthorized", "the right API key is required")
         return None

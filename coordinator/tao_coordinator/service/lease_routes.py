@@ -11,10 +11,12 @@ from tao_coordinator.core.events import SessionEnded, TurnRequested
 from tao_coordinator.errors import RequestError
 from tao_coordinator.service.bodies import read_json_body, wait_for_disconnect
 from tao_coordinator.service.replies import (
+    LEASES_PATH,
     grant_response,
     hold_response,
     no_content,
     reject_error,
+    shutting_down,
 )
 from tao_coordinator.service.runtime import HoldEnd, Runtime
 from tao_coordinator.service.schemas import (
@@ -34,7 +36,7 @@ class LeaseRoutes:
     def routes(self) -> list[Route]:
         """The busiest first: the router tries them in order."""
         return [
-            Route("/tao/v1/leases", self.ask, methods=["POST"]),
+            Route(LEASES_PATH, self.ask, methods=["POST"]),
             Route("/tao/v1/leases/{lease_id}/release", self.release, methods=["POST"]),
             Route("/tao/v1/leases/{lease_id}/renew", self.renew, methods=["POST"]),
             Route("/tao/v1/leases/{request_id}", self.abandon, methods=["DELETE"]),
@@ -45,7 +47,7 @@ class LeaseRoutes:
         """`POST /tao/v1/leases`: a lease, a place in the queue, or a refusal."""
         turn, released = ask_from_body(await read_json_body(request))
         if self._runtime.is_closing:
-            raise _shutting_down()
+            raise shutting_down()
         answer = self._runtime.request_turn(turn, released)
         if isinstance(answer, Grant):
             return grant_response(answer, turn.session_id)
@@ -98,11 +100,7 @@ class LeaseRoutes:
         if isinstance(answer, Reject):
             raise reject_error(answer)
         if answer is HoldEnd.SHUTTING_DOWN:
-            raise _shutting_down()
+            raise shutting_down()
         if answer is HoldEnd.ABANDONED:
             raise RequestError(409, "abandoned", "this turn was taken back by its caller")
         raise ClientDisconnect
-
-
-def _shutting_down() -> RequestError:
-    return RequestError(503, "shutting_down", "the coordinator is shutting down", 1.0)

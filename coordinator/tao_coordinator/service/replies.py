@@ -1,6 +1,7 @@
 """Bodies and errors of the wire: one place that turns values into HTTP responses."""
 
 import math
+from typing import Final
 
 import orjson
 from starlette.responses import Response
@@ -10,8 +11,12 @@ from tao_client import semconv
 from tao_coordinator.adapters import otlp
 from tao_coordinator.core.effects import Grant, Hold, Reject, RejectReason
 from tao_coordinator.errors import RequestError
+from tao_coordinator.service import receipts
+from tao_coordinator.service.relay import dialects
 
-STATUS_OF_REJECT = {
+LEASES_PATH: Final = "/tao/v1/leases"
+
+STATUS_OF_REJECT: Final = {
     RejectReason.MODEL_NOT_SERVED: 404,
     RejectReason.TOO_LARGE: 413,
     RejectReason.QUEUE_FULL: 429,
@@ -39,7 +44,7 @@ def otlp_response(reply: otlp.OtlpReply) -> Response:
 
 
 def error_response(scope: Scope, error: RequestError) -> Response:
-    """The one error shape; on OTLP's paths OTLP's own."""
+    """The one error shape; on OTLP's paths OTLP's own, on the relay's that of the model's API."""
     if scope["path"] == semconv.LOGS_PATH:
         content_type = dict(scope["headers"]).get(b"content-type", b"").decode("latin-1")
         return otlp_response(otlp.error_reply(content_type, error.status, error.message))
@@ -50,8 +55,14 @@ def error_response(scope: Scope, error: RequestError) -> Response:
         response_headers["retry-after"] = str(math.ceil(error.retry_after_s))
     if error.status == 401:
         response_headers["www-authenticate"] = "Bearer"
+    document: object = {"error": body}
+    path: str = scope["path"]
+    if dialects.is_relayed(path):
+        document = dialects.error_document(dialects.dialect_of(path), error)
+    if dialects.is_relayed(path) or path == LEASES_PATH:
+        response_headers[receipts.NAME] = receipts.rejected_header(error).decode()
     return Response(
-        orjson.dumps({"error": body}),
+        orjson.dumps(document),
         error.status,
         headers=response_headers,
         media_type="application/json",
@@ -65,8 +76,7 @@ def affinity_headers(grant: Grant, session_id: str) -> dict[str, str]:
 
 def grant_response(grant: Grant, session_id: str) -> Response:
     """200: the lease, where to go, and why."""
-    receipt = grant.receipt
-    return json_response(
+    response = json_response(
         {
             "lease_id": grant.lease_id,
             "start_within_s": grant.start_within_s,
@@ -76,20 +86,16 @@ def grant_response(grant: Grant, session_id: str) -> Response:
                 "headers": affinity_headers(grant, session_id),
                 "strength": grant.strength,
             },
-            "receipt": {
-                "policy": receipt.policy,
-                "reason": receipt.reason,
-                "hold_s": receipt.hold_s,
-                "cache_credit_tokens": receipt.cache_credit_tokens,
-                "plan_id": receipt.plan_id,
-            },
+            "receipt": receipts.receipt_document(grant.receipt),
         }
     )
+    response.headers[receipts.NAME] = receipts.granted_header(grant).decode()
+    return response
 
 
 def hold_response(hold: Hold) -> Response:
     """202: still held, ask again at once."""
-    return json_response(
+    response = json_response(
         {
             "queue_position": hold.queue_position,
             "estimated_wait_s": hold.estimated_wait_s,
@@ -97,6 +103,8 @@ def hold_response(hold: Hold) -> Response:
         },
         202,
     )
+    response.headers[receipts.NAME] = receipts.header("held").decode()
+    return response
 
 
 def reject_error(reject: Reject) -> RequestError:
@@ -104,3 +112,8 @@ def reject_error(reject: Reject) -> RequestError:
     return RequestError(
         STATUS_OF_REJECT[reject.reason], reject.reason.value, reject.message, reject.retry_after_s
     )
+
+
+def shutting_down() -> RequestError:
+    """What whoever asks for a lease hears from now on."""
+    return RequestError(503, "shutting_down", "the coordinator is shutting down", 1.0)

@@ -26,6 +26,7 @@ from tao_coordinator.core.events import (
 )
 from tao_coordinator.core.observation import Observation, ReadinessView
 from tao_coordinator.errors import EngineError
+from tao_coordinator.service.handed_over import HandedOver
 from tao_coordinator.service.metrics import ServiceMetrics
 from tao_coordinator.service.operator_log import OperatorLog
 
@@ -99,6 +100,7 @@ class Runtime:
         self._metrics = metrics
         self._operator_log = OperatorLog()
         self._waiters: dict[str, _Waiter] = {}
+        self._handed_over = HandedOver()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_s: float | None = None
         self._is_closing = False
@@ -122,6 +124,8 @@ class Runtime:
         Raises:
             EngineError: The step failed; logged, and the timer stays armed.
         """
+        if self._handed_over:
+            events = [*self._handed_over.ended_by(events), *events]
         now_s = self._clock()
         try:
             effects, wake_up_s = self._engine.step(now_s, events)
@@ -224,6 +228,10 @@ class Runtime:
     def release(self, released: LeaseReleased) -> None:
         """A turn is over. Idempotent."""
         self.dispatch((released,))
+
+    def release_at_next_event(self, lease_id: str, turn: TurnRequested) -> None:
+        """The turn runs where nobody tells of its end: what its session does next ends it."""
+        self._handed_over.add(lease_id, turn)
 
     def begin_shutdown(self) -> None:
         """Answer every held turn at once and accept no further one. Idempotent."""

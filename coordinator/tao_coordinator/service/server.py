@@ -28,6 +28,7 @@ from tao_coordinator.service.app import build_app
 from tao_coordinator.service.history_file import HistoryFile
 from tao_coordinator.service.metrics import ServiceMetrics
 from tao_coordinator.service.poller import BackendPoller
+from tao_coordinator.service.relay.routes import Relay
 from tao_coordinator.service.runtime import DecisionEngine, Runtime
 
 _log = logging.getLogger(__name__)
@@ -97,9 +98,10 @@ def serve(
             _log.info("durations learned earlier were read from %s", history.path)
         metrics = ServiceMetrics()
         runtime = Runtime(engine, metrics)
+        relay = Relay(runtime, {each.backend_id: each for each in config.backends}, config)
         server = _Server(
             uvicorn.Config(
-                build_app(runtime, metrics, config.api_key),
+                build_app(runtime, metrics, config.api_key, relay),
                 http="httptools",
                 ws="none",
                 lifespan="off",
@@ -116,7 +118,10 @@ def serve(
         )
         with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
             keep = None if history is None else lambda: history.keep(engine.learned)
-            runner.run(_serve(config, runtime, server, listener, keep))
+            try:
+                runner.run(_serve(config, runtime, server, listener, keep))
+            finally:
+                runner.run(relay.close())
         if history is not None:
             history.save(engine.learned())
     return 130 if server.exit_signal == signal.SIGINT else 0

@@ -1,6 +1,7 @@
 """The HTTP surface over a scripted engine: `docs/protocol.md`, line by line."""
 
 import asyncio
+import json
 from collections.abc import Mapping
 
 import pytest
@@ -40,6 +41,7 @@ def test_granted_turn_is_answered_as_the_protocol_says() -> None:
         },
         "receipt": {
             "policy": "fake",
+            "path": "bypass",
             "reason": "resident",
             "hold_s": 0.0,
             "cache_credit_tokens": 7,
@@ -53,6 +55,7 @@ def test_held_turn_without_wait_is_told_at_once() -> None:
     reply = call("POST", "/tao/v1/leases", ASK, engine=engine)
     assert reply.status == 202
     assert reply.json() == {"queue_position": 3, "estimated_wait_s": 4.5, "retry_after_s": 0}
+    assert json.loads(reply.headers["x-tao-receipt"]) == {"path": "held"}
     assert [type(event) for event in engine.events] == [TurnRequested, PollEnded]
 
 

@@ -1,0 +1,74 @@
+"""A backend for the relay's tests: four model APIs, metrics, and ways to fail."""
+
+import json
+import socket
+import struct
+from http.server import BaseHTTPRequestHandler
+
+from coordinator_process import page
+from sdk_api_stubs import ApiBackendStub
+from sdk_stubs import Recorded, send, send_json
+
+MODEL = "stub-model"
+
+
+class RelayBackendStub(ApiBackendStub):
+    """Fails as told; `fault` is one of the words below, or empty."""
+
+    FAULTS = ("reset", "garbage", "hang", "cut-body", "endless")
+
+    def __init__(self, capacity: str = "40000") -> None:
+        super().__init__()
+        self.metrics_page = page(capacity)
+        self.metrics_status = 200
+        self.fault = ""
+        self.num_hung_up = 0
+        """Clients that left in the middle of an endless stream."""
+
+    def handle(self, handler: BaseHTTPRequestHandler, request: Recorded) -> None:
+        if request.path == "/metrics":
+            send(handler, self.metrics_status, self.metrics_page.encode(), "text/plain")
+        elif request.path == "/v1/models":
+            send_json(handler, 200, {"object": "list", "data": [{"id": MODEL, "max_model_len": 9}]})
+        elif self.fault:
+            self._fail(handler)
+        elif request.path == "/v1/embeddings":
+            vector = {"object": "embedding", "index": 0, "embedding": [0.5, 0.25]}
+            usage = {"prompt_tokens": 3, "total_tokens": 3}
+            reply = {"object": "list", "data": [vector], "model": MODEL, "usage": usage}
+            send_json(handler, 200, reply)
+        else:
+            super().handle(handler, request)
+
+    def _fail(self, handler: BaseHTTPRequestHandler) -> None:
+        handler.close_connection = True
+        if self.fault == "reset":
+            # Linger 0: close sends RST, as a killed process does.
+            linger = struct.pack("ii", 1, 0)
+            handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            handler.connection.close()
+        elif self.fault == "garbage":
+            handler.wfile.write(b"SSH-2.0-OpenSSH_9.9\r\n")
+        elif self.fault == "hang":
+            self.closing.wait(30)
+        elif self.fault == "cut-body":
+            handler.wfile.write(
+                b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
+                b'content-length: 100\r\n\r\n{"id":'
+            )
+        else:
+            self._stream_without_end(handler)
+
+    def _stream_without_end(self, handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.send_header("content-type", "text/event-stream")
+        handler.end_headers()
+        choice = {"index": 0, "delta": {"content": "x" * 1000}, "finish_reason": None}
+        chunk = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": MODEL}
+        event = f"data: {json.dumps({**chunk, 'choices': [choice]})}\n\n".encode()
+        try:
+            while not self.closing.wait(0.02):
+                handler.wfile.write(event)
+                handler.wfile.flush()
+        except OSError:
+            self.num_hung_up += 1
