@@ -148,8 +148,6 @@ class FleetWorld:
         self.now_s = 0.0
         self.reports_cached = True
         self._num_steps = 0
-        self.capacity_factors: list[float] = []
-        """gamma of the first backend after every step that changed it."""
         for index, pool in enumerate(told_pools or pools):
             self._step(
                 BackendAdded(backend_id=f"b{index}", base_url="http://x"),
@@ -192,9 +190,6 @@ class FleetWorld:
         self._num_steps += 1
         if self._num_steps % self.check_every == 0:
             self.engine.check()
-        factor = self.engine.state.backends["b0"].capacity_factor
-        if not self.capacity_factors or factor != self.capacity_factors[-1]:
-            self.capacity_factors.append(factor)
         for effect in effects:
             self.log.append((self.now_s, effect))
             if isinstance(effect, Grant):

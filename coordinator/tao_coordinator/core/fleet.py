@@ -84,7 +84,7 @@ def unreachable(state: State, event: BackendUnreachable, now_s: float) -> list[E
     if backend.failures < state.parameters.unreachable_limit:
         return []
     backend.healthy = False
-    ledger.lose_backend(state, backend)
+    ledger.lose_backend(state, backend, now_s)
     lost = _warn("backend_lost", backend, f"{backend.base_url}: {event.reason}")
     return [lost, *_refuse_stranded(state)]
 

@@ -9,7 +9,7 @@ All functions keep `State.check` true.
 from tao_coordinator.core.effects import Reject
 from tao_coordinator.core.events import LeaseReleased, TurnOutcome
 from tao_coordinator.core.evidence import DEPTH_RATIO_MIN, PREDICTED_TOKENS_MIN
-from tao_coordinator.core.model import Backend, Lease, Seat, Session, Turn
+from tao_coordinator.core.model import Backend, Lease, Reply, Seat, Session, Turn
 from tao_coordinator.core.state import State
 
 _GAIN_OUTPUT = 0.02
@@ -47,6 +47,11 @@ def grant(state: State, turn: Turn, backend: Backend, now_s: float) -> Lease:
     # Credit and depth are read before the session's home moves here.
     credit = state.resident_tokens(session, backend)
     depth = backend.cache.depth_tokens(session.key)
+    is_evidence = (
+        session.last_backend_id == backend.backend_id
+        and session.completed_s > backend.cache_lost_s
+        and not session.lease_ids
+    )
     found = backend.cache.start(session.key, need, state.pool_tokens(backend))
     seat = session.seat
     if seat is not None and seat.backend_id == backend.backend_id and session.lease_ids:
@@ -65,8 +70,10 @@ def grant(state: State, turn: Turn, backend: Backend, now_s: float) -> Lease:
         input_tokens=turn.input_tokens,
         need_tokens=need,
         predicted_tokens=min(found, credit) if credit else 0,
+        chain_tokens=credit,
         depth_ratio=depth / max(1, state.pool_tokens(backend) or depth),
         was_first=not session.is_started,
+        is_evidence=is_evidence,
     )
     state.leases[lease.lease_id] = lease
     state.lease_by_request[turn.request_id] = lease.lease_id
@@ -159,10 +166,11 @@ def end_session(state: State, session: Session) -> None:
         state.forget(session)
 
 
-def lose_backend(state: State, backend: Backend) -> None:
+def lose_backend(state: State, backend: Backend, now_s: float) -> None:
     """The engine died: its cache is gone and nobody may wait for it."""
     backend.cache.clear()
     backend.prefix_cached_s = None
+    backend.cache_lost_s = now_s
     for session in state.sessions.values():
         seat = session.seat
         if seat is None or seat.backend_id != backend.backend_id:
@@ -189,14 +197,6 @@ def _count_hold(state: State, turn: Turn, now_s: float) -> None:
     state.last_held_grant_s = now_s if state.held else None
 
 
-def _learn_shared_prefix(backend: Backend, lease: Lease, cached: int, now_s: float) -> None:
-    """What a first call finds cached is shared, once some first call has put it there."""
-    if backend.prefix_cached_s is None:
-        backend.prefix_cached_s = now_s
-    if lease.granted_s >= backend.prefix_cached_s:
-        backend.first_cached_tokens.append(cached)
-
-
 def _learn(
     state: State, lease: Lease, report: LeaseReleased, backend: Backend, now_s: float
 ) -> None:
@@ -210,31 +210,51 @@ def _learn(
         growth = context - session.context_tokens
         clipped = max(0, min(state.parameters.growth_tokens_max, growth))
         typical.growth_tokens += _GAIN_GROWTH * (clipped - typical.growth_tokens)
-    previous_tokens = session.context_tokens
+    reply = Reply(lease, prompt, prompt >= session.context_tokens, report.ttft_s, now_s)
     session.context_tokens = context
     session.turns += 1
-    cached = report.cached_tokens
-    if cached is not None:
-        backend.reports_cached = True
-    elif backend.reports_cached:
-        cached = 0  # an engine that reports leaves the field out when there was no hit
-    if cached is not None:
-        cached = min(cached, prompt)
-        state.totals.prompt_tokens += prompt
-        state.totals.cached_tokens += cached
-        backend.prompt_tokens += prompt
-        backend.cached_tokens += cached
-        if lease.was_first:
-            _learn_shared_prefix(backend, lease, cached, now_s)
-        elif prompt >= previous_tokens:
-            # A prompt that shrank was rewritten: what it misses was not evicted.
-            _compare(state, lease, backend, prompt, cached)
-    backend.rates.learn(
-        uncached_tokens=None if cached is None else prompt - cached,
-        output_tokens=report.output_tokens,
-        ttft_s=report.ttft_s,
-        duration_s=report.duration_s,
+    backend.rates.learn_decoding(
+        output_tokens=report.output_tokens, ttft_s=report.ttft_s, duration_s=report.duration_s
     )
+    told = report.cached_tokens
+    is_certain = _is_hit_certain(backend, reply)
+    for known, cached in backend.reports.take(reply, told, is_hit_certain=is_certain):
+        _learn_from_cache(state, backend, known, min(cached, known.prompt_tokens))
+
+
+def _is_hit_certain(backend: Backend, reply: Reply) -> bool:
+    """An engine that tells cached tokens would have some to tell."""
+    if backend.shared_prefix_tokens > PREDICTED_TOKENS_MIN:
+        return True
+    lease = reply.lease
+    was_just_used = lease.depth_ratio < DEPTH_RATIO_MIN
+    is_there = lease.is_evidence and was_just_used and reply.grew
+    return is_there and lease.predicted_tokens > PREDICTED_TOKENS_MIN
+
+
+def _learn_from_cache(state: State, backend: Backend, reply: Reply, cached: int) -> None:
+    lease, prompt = reply.lease, reply.prompt_tokens
+    state.totals.prompt_tokens += prompt
+    state.totals.cached_tokens += cached
+    backend.prompt_tokens += prompt
+    backend.cached_tokens += cached
+    backend.rates.learn_prefill(uncached_tokens=prompt - cached, ttft_s=reply.ttft_s)
+    if lease.was_first:
+        _learn_shared_prefix(backend, reply, cached)
+    elif lease.is_evidence and reply.grew:
+        _compare(state, lease, backend, prompt, cached)
+    elif lease.is_evidence:
+        # A prompt that shrank was rewritten: what it misses was not evicted, it lies there unused.
+        left = lease.chain_tokens - max(0, cached - backend.shared_prefix_tokens)
+        backend.cache.rewrite(lease.session.key, left, state.pool_tokens(backend))
+
+
+def _learn_shared_prefix(backend: Backend, reply: Reply, cached: int) -> None:
+    """What a first call finds cached is shared, once some first call has put it there."""
+    if backend.prefix_cached_s is None:
+        backend.prefix_cached_s = reply.ended_s
+    if reply.lease.granted_s >= backend.prefix_cached_s:
+        backend.first_cached_tokens.append(cached)
 
 
 def _compare(state: State, lease: Lease, backend: Backend, prompt: int, cached: int) -> None:

@@ -14,6 +14,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from tao_coordinator.core.cache_reports import CacheReports
 from tao_coordinator.core.effects import Receipt
 from tao_coordinator.core.evidence import CacheEvidence
 from tao_coordinator.core.rates import BackendRates
@@ -120,12 +121,29 @@ class Lease:
     need_tokens: int
     predicted_tokens: int
     """Private tokens predicted to be cached when the lease was granted."""
+    chain_tokens: int
+    """The same, with what lies beyond this prompt: more where the session's prompt was cut."""
     depth_ratio: float
     """Share of the pool that was newer in the LRU than its chain, the chain included."""
     was_first: bool
     """First turn of its session: what it finds cached is the shared prefix."""
+    is_evidence: bool
+    """What it finds cached says something about the capacity: its session's newest prefix was left
+    on this backend, since the cache was last lost, and no other call of it was running."""
     receipt: Receipt | None = None
     """Why it was granted; told again when the caller asks again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A completed call, as far as what it found cached can teach something."""
+
+    lease: Lease
+    prompt_tokens: int
+    grew: bool
+    """The prompt is no shorter than the last context: it was not rewritten."""
+    ttft_s: float | None
+    ended_s: float
 
 
 @dataclass(slots=True)
@@ -154,8 +172,9 @@ class Backend:
     """Cached tokens of recent first calls: their smallest is the shared prefix."""
     prefix_cached_s: float | None = None
     """End of the first first call since the cache was empty: later ones may find its prefix."""
-    reports_cached: bool = False
-    """The engine has told cached tokens at least once; before that, absent means unknown."""
+    cache_lost_s: float = -1.0
+    """When its cache was last taken to be lost; -1: never."""
+    reports: CacheReports[Reply] = field(default_factory=CacheReports[Reply])
     prompt_tokens: int = 0
     """Sum over the replies whose cached tokens are known, shared prefixes included."""
     cached_tokens: int = 0

@@ -41,17 +41,15 @@ class BackendRates:
             return 1.0
         return min(_SLOWDOWN_MAX, max(1.0, self._now_s_per_token / self._idle_s_per_token))
 
-    def learn(
-        self,
-        *,
-        uncached_tokens: int | None,
-        output_tokens: int | None,
-        ttft_s: float | None,
-        duration_s: float | None,
+    def learn_prefill(self, *, uncached_tokens: int, ttft_s: float | None) -> None:
+        """Take one finished call into account whose cached tokens are known."""
+        if uncached_tokens >= COLD_TOKENS_MIN and ttft_s:
+            self._prefill.append(uncached_tokens / ttft_s)
+
+    def learn_decoding(
+        self, *, output_tokens: int | None, ttft_s: float | None, duration_s: float | None
     ) -> None:
         """Take one finished call into account; `None` where the caller does not know."""
-        if uncached_tokens is not None and uncached_tokens >= COLD_TOKENS_MIN and ttft_s:
-            self._prefill.append(uncached_tokens / ttft_s)
         # Below 32 tokens the quotient is mostly network and scheduling noise.
         if not output_tokens or output_tokens < 32 or ttft_s is None or duration_s is None:
             return

@@ -3,7 +3,8 @@
 An engine such as vLLM evicts the least recently used *unreferenced* blocks, tail of a chain first,
 when it needs room. This shadow does the same with one entry per session instead of one per block:
 calls in flight are referenced, everything else is an idle chain ordered by its last reply. Ended
-sessions stay in it: their blocks stay in the engine too until somebody needs the room.
+sessions stay in it: their blocks stay in the engine too until somebody needs the room. So do the
+blocks of a prompt that was rewritten.
 
 Only private tokens are counted; the shared prefix is part of no entry and `pool_tokens` excludes
 it. Source: policy study, `shadow_evict` (its section 5). Complexity: O(1) amortised per operation.
@@ -19,11 +20,12 @@ _ENTRIES_MAX = 65_536
 class ShadowCache:
     """Least-recently-used model of one backend's cached session prefixes, in tokens."""
 
-    __slots__ = ("_idle", "_in_flight", "idle_tokens", "in_flight_tokens")
+    __slots__ = ("_idle", "_in_flight", "_num_rewrites", "idle_tokens", "in_flight_tokens")
 
     def __init__(self) -> None:
         self._idle: OrderedDict[Hashable, int] = OrderedDict()
         self._in_flight: dict[Hashable, int] = {}
+        self._num_rewrites = 0
         self.idle_tokens = 0
         """Tokens of chains that nobody references."""
         self.in_flight_tokens = 0
@@ -73,6 +75,14 @@ class ShadowCache:
             self._idle[key] = tokens
             self.idle_tokens += tokens
         self.evict(pool_tokens)
+
+    def rewrite(self, key: Hashable, tokens: int, pool_tokens: int | None) -> None:
+        """`tokens` of a session's old prompt will not be asked for again, but lie there still."""
+        if tokens > 0:
+            self._num_rewrites += 1
+            self._idle["rewritten", key, self._num_rewrites] = tokens
+            self.idle_tokens += tokens
+            self.evict(pool_tokens)
 
     def evict(self, pool_tokens: int | None) -> None:
         """Cut the oldest idle chains until all fits `pool_tokens` (`None`: no limit known)."""

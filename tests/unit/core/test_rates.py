@@ -5,9 +5,9 @@ import pytest
 from tao_coordinator.core.rates import BackendRates
 
 
-def learn(rates: BackendRates, uncached: int | None, ttft_s: float | None, **more: float) -> None:
-    rates.learn(
-        uncached_tokens=uncached,
+def learn(rates: BackendRates, uncached: int, ttft_s: float | None, **more: float) -> None:
+    rates.learn_prefill(uncached_tokens=uncached, ttft_s=ttft_s)
+    rates.learn_decoding(
         output_tokens=int(more["output"]) if "output" in more else None,
         ttft_s=ttft_s,
         duration_s=more.get("duration_s"),
@@ -21,10 +21,8 @@ def test_prefill_rate_is_the_ninetieth_percentile_of_cold_calls() -> None:
     assert rates.prefill_tokens_per_s == 10_000.0
 
 
-@pytest.mark.parametrize(("uncached", "ttft_s"), [(4_095, 1.0), (None, 1.0), (50_000, None)])
-def test_prefill_rate_ignores_calls_that_say_nothing(
-    uncached: int | None, ttft_s: float | None
-) -> None:
+@pytest.mark.parametrize(("uncached", "ttft_s"), [(4_095, 1.0), (50_000, None)])
+def test_prefill_rate_ignores_calls_that_say_nothing(uncached: int, ttft_s: float | None) -> None:
     rates = BackendRates()
     learn(rates, uncached, ttft_s)
     assert rates.prefill_tokens_per_s is None
