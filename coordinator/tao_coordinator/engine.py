@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tao_coordinator.core import expiry, fleet, intake, ledger, telemetry
-from tao_coordinator.core.effects import Effect, Grant, Hold, Receipt, Reject, RejectReason
+from tao_coordinator.core import expiry, fleet, granting, intake, ledger, telemetry
+from tao_coordinator.core.effects import Effect, Hold, Reject, RejectReason
 from tao_coordinator.core.events import (
     BackendAdded,
     BackendDrained,
@@ -25,6 +25,7 @@ from tao_coordinator.core.events import (
     Event,
     LeaseReleased,
     LeaseRenewed,
+    PlanSolved,
     PollEnded,
     PollStarted,
     SessionDeadlineSet,
@@ -39,16 +40,23 @@ from tao_coordinator.core.events import (
     TurnOutcome,
     TurnRequested,
 )
-from tao_coordinator.core.model import Lease, Session, Turn
+from tao_coordinator.core.model import Session, Turn
 from tao_coordinator.core.observation import Observation, ReadinessView
 from tao_coordinator.core.parameters import Parameters
+from tao_coordinator.core.plans import PlanLog, PlanRecord
 from tao_coordinator.core.state import State
 from tao_coordinator.core.view import observe
 from tao_coordinator.prediction.predictor import PREDICTORS, ReadinessPredictor
 from tao_coordinator.scheduling import catalogue
 from tao_coordinator.scheduling.catalogue import POLICIES as POLICIES
 from tao_coordinator.scheduling.control.loop import ControlLoop
-from tao_coordinator.scheduling.policy import Assignment, Policy, ReadsReadiness
+from tao_coordinator.scheduling.policy import (
+    Assignment,
+    KeepsPlans,
+    MakesPlansAside,
+    Policy,
+    ReadsReadiness,
+)
 from tao_coordinator.scheduling.tao import Tao
 
 CROWD = 64
@@ -59,20 +67,28 @@ CROWD_ADMIT_S = 0.05
 class Engine:
     """Decides who runs now, where, and who waits."""
 
-    def __init__(self, parameters: Parameters, policy: str | Policy = "tao") -> None:
+    def __init__(
+        self,
+        parameters: Parameters,
+        policy: str | Policy = "tao",
+        *,
+        makes_plans_aside: bool = False,
+    ) -> None:
         """Start with no backends and no sessions.
 
         Args:
             parameters: constants of the decision.
             policy: one of `POLICIES`, or a policy with parameters of its own.
+            makes_plans_aside: whoever calls carries out `SolvePlan`; else each plan is made within
+                the step that needs it, whatever it takes.
 
         Raises:
             ValueError: unknown policy.
         """
         if isinstance(policy, str):
-            policy = catalogue.make(policy, parameters)
+            policy = catalogue.make(policy, parameters, makes_plans_aside=makes_plans_aside)
         self.policy = policy
-        # Policies that ask none have one all the same: it learns for people and for the next run.
+        # A policy that asks none has one all the same: it learns for people and for the next run.
         self.readiness: ReadinessPredictor = (
             policy.readiness if isinstance(policy, ReadsReadiness) else PREDICTORS["hazard"]()
         )
@@ -107,6 +123,7 @@ class Engine:
             BackendDrained: self._changes_fleet(fleet.drained),
             BackendSampled: self._changes_fleet(fleet.sampled),
             BackendUnreachable: self._changes_fleet(fleet.unreachable),
+            PlanSolved: self._plan_solved,
         }
         self._effects: list[Effect] = []
 
@@ -148,7 +165,12 @@ class Engine:
     def observe(self, now_s: float) -> Observation:
         """The whole picture at `now_s`, for people and metrics; O(sessions)."""
         started_s = now_s if self._started_s is None else self._started_s
-        return observe(self.state, self.policy.name, now_s, started_s)
+        plans = self.policy.plans if isinstance(self.policy, KeepsPlans) else PlanLog()
+        return observe(self.state, self.policy.name, plans, now_s, started_s)
+
+    def plan(self, plan_id: int) -> PlanRecord | None:
+        """One joint plan, while it is remembered; `None` also for policies that keep none."""
+        return self.policy.plans.get(plan_id) if isinstance(self.policy, KeepsPlans) else None
 
     def honesty(self) -> ReadinessView:
         """How far the readiness predictor could be trusted so far; O(1), about 1 ms."""
@@ -224,7 +246,7 @@ class Engine:
             return self._hold_notice(turn)
         lease_id = state.lease_by_request.get(request_id)
         if lease_id is not None:
-            return self._grant_effect(state.leases[lease_id], is_repeat=True)
+            return granting.order_of(state, state.leases[lease_id], is_repeat=True)
         if request_id in state.finished:
             return state.finished[request_id] or Reject(
                 request_id=request_id,
@@ -242,10 +264,16 @@ class Engine:
         if not state.held:
             return
         self._next_admit_s = now_s + CROWD_ADMIT_S
-        assignments = self.policy.admit(state, now_s)
-        state.totals.plans += any(assignment.is_planned for assignment in assignments)
-        for assignment in assignments:
+        for assignment in self.policy.admit(state, now_s):
             self._grant(assignment)
+        wanted = self.policy.take_question() if isinstance(self.policy, MakesPlansAside) else None
+        if wanted is not None:
+            self._effects.append(wanted)
+
+    def _plan_solved(self, event: PlanSolved) -> None:
+        if isinstance(self.policy, MakesPlansAside):
+            self.policy.answer(event)
+            self._changed = True
 
     def _number_the_queue(self) -> None:
         """Positions are as of the last tick: counting them at each poll would be quadratic."""
@@ -263,40 +291,18 @@ class Engine:
             ledger.came_back(self.state)
 
     def _grant(self, assignment: Assignment) -> None:
-        state, now_s, turn = self.state, self._now_s, assignment.turn
-        backend = assignment.backend
-        if assignment.keeps_budget:
-            intake.assert_budget(state, turn, backend)
-        hold_s = max(0.0, now_s - turn.arrived_s)
-        lease = ledger.grant(state, turn, backend, now_s)
-        if assignment.keeps_pool:
-            intake.assert_pool(state, backend)
-        if assignment.reason == "forced":
-            cold = max(0, lease.need_tokens - lease.predicted_tokens)
-            backend.next_forced_s = now_s + intake.prefill_s(state, backend, cold) / (
-                state.parameters.forced_share
+        self._effects.append(
+            granting.grant(
+                self.state,
+                assignment.turn,
+                assignment.backend,
+                self._now_s,
+                policy=self.policy.name,
+                reason=assignment.reason,
+                plan_id=assignment.plan_id,
+                keeps_pool=assignment.keeps_pool,
+                keeps_budget=assignment.keeps_budget,
             )
-        state.totals.granted[assignment.reason] += 1
-        lease.receipt = Receipt(
-            policy=self.policy.name,
-            reason=assignment.reason,
-            hold_s=hold_s,
-            cache_credit_tokens=lease.predicted_tokens,
-            plan_id=state.totals.plans if assignment.is_planned else None,
-        )
-        self._effects.append(self._grant_effect(lease))
-
-    def _grant_effect(self, lease: Lease, *, is_repeat: bool = False) -> Grant:
-        assert lease.receipt is not None
-        return Grant(
-            request_id=lease.request_id,
-            lease_id=lease.lease_id,
-            backend_id=lease.backend_id,
-            base_url=self.state.backends[lease.backend_id].base_url,
-            start_within_s=self.state.parameters.start_within_s,
-            strength="hard" if lease.predicted_tokens else "soft",
-            receipt=lease.receipt,
-            is_repeat=is_repeat,
         )
 
     def _poll_started(self, event: PollStarted) -> None:

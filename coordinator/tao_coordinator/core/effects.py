@@ -81,4 +81,13 @@ class Warn:
     message: str
 
 
-Effect = Grant | Hold | Reject | Warn
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SolvePlan:
+    """Make this plan beside the loop and answer with `PlanSolved`."""
+
+    plan_id: int
+    problem: object
+    """A placement problem (`scheduling.placement`); whoever carries this out need not look in."""
+
+
+Effect = Grant | Hold | Reject | Warn | SolvePlan

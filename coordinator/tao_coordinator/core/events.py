@@ -218,6 +218,15 @@ class BackendUnreachable:
     reason: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanSolved:
+    """A plan that was ordered (`effects.SolvePlan`) is there, or will never be."""
+
+    plan_id: int
+    plan: object | None
+    """A `scheduling.placement.Plan` for the problem that was given; `None`: nobody made one."""
+
+
 Event = (
     SessionStarted
     | SessionEnded
@@ -237,4 +246,5 @@ Event = (
     | BackendDrained
     | BackendSampled
     | BackendUnreachable
+    | PlanSolved
 )

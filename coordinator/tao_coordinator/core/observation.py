@@ -6,6 +6,8 @@ are integers. Nothing here is used to decide.
 
 from dataclasses import dataclass
 
+from tao_coordinator.core.plans import PlanTotals
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendView:
@@ -72,6 +74,9 @@ class HeldView:
     hold_s: float
     started: bool
     overdue: bool
+    because: str
+    """Why it still waits: `in_order` for a new session, else why the newest plan left it out
+    (`core.plans.Candidate.why`); empty before it has competed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +91,6 @@ class Counters:
     """Turns whose caller went away while held."""
     seats_released: int
     """Idle seats given up by price."""
-    plans: int
     tool_starts: int
     tool_ends: int
     tools_expired: int
@@ -127,3 +131,4 @@ class Observation:
     sessions: tuple[SessionView, ...]
     held: tuple[HeldView, ...]
     counters: Counters
+    plans: PlanTotals

@@ -32,7 +32,6 @@ class Totals:
     released: Counter[str] = field(default_factory=Counter[str])
     abandoned: int = 0
     seats_released: int = 0
-    plans: int = 0
     tool_starts: int = 0
     tool_ends: int = 0
     tools_expired: int = 0

@@ -8,10 +8,13 @@ from tao_coordinator.core.observation import (
     Observation,
     SessionView,
 )
+from tao_coordinator.core.plans import PlanLog
 from tao_coordinator.core.state import State
 
 
-def observe(state: State, policy: str, now_s: float, started_s: float) -> Observation:
+def observe(
+    state: State, policy: str, plans: PlanLog, now_s: float, started_s: float
+) -> Observation:
     """The whole picture at `now_s`."""
     in_flight = dict.fromkeys(state.backends, 0)
     for lease in state.leases.values():
@@ -27,8 +30,9 @@ def observe(state: State, policy: str, now_s: float, started_s: float) -> Observ
         uptime_s=now_s - started_s,
         backends=backends,
         sessions=tuple(_session(state, s, now_s) for s in state.sessions.values()),
-        held=tuple(_held(state, turn, now_s) for turn in held),
+        held=tuple(_held(state, turn, plans, now_s) for turn in held),
         counters=_counters(state),
+        plans=plans.totals(),
     )
 
 
@@ -88,7 +92,7 @@ def _session(state: State, session: Session, now_s: float) -> SessionView:
     )
 
 
-def _held(state: State, turn: Turn, now_s: float) -> HeldView:
+def _held(state: State, turn: Turn, plans: PlanLog, now_s: float) -> HeldView:
     hold_s = now_s - turn.arrived_s
     started = turn.session.is_started
     return HeldView(
@@ -98,6 +102,7 @@ def _held(state: State, turn: Turn, now_s: float) -> HeldView:
         hold_s=hold_s,
         started=started,
         overdue=started and hold_s >= state.parameters.hold_soft_s,
+        because=plans.waiting_because.get(turn.request_id, "") if started else "in_order",
     )
 
 
@@ -109,7 +114,6 @@ def _counters(state: State) -> Counters:
         released=dict(totals.released),
         abandoned=totals.abandoned,
         seats_released=totals.seats_released,
-        plans=totals.plans,
         tool_starts=totals.tool_starts,
         tool_ends=totals.tool_ends,
         tools_expired=totals.tools_expired,

@@ -17,7 +17,6 @@ from tao_coordinator.scheduling.rivals.thunderagent import ThunderAgent, Thunder
 from tao_coordinator.scheduling.tao import Tao
 
 _MAKERS: dict[str, Callable[[Parameters], Policy]] = {
-    "tao": lambda _: Tao(PREDICTORS["hazard"]()),
     "tao-paper": lambda parameters: TaoPaper(published_readiness(parameters)),
     "round-robin": lambda _: RoundRobin(),
     "sticky-least-loaded": lambda _: StickyLeastLoaded(),
@@ -29,16 +28,23 @@ _MAKERS: dict[str, Callable[[Parameters], Policy]] = {
     "concur-aimd": lambda _: ConcurAimd(),
     "concur-pi": lambda _: ConcurPi(),
 }
-POLICIES: tuple[str, ...] = tuple(_MAKERS)
+POLICIES: tuple[str, ...] = ("tao", *_MAKERS)
 """The default policy first."""
 
 
-def make(name: str, parameters: Parameters) -> Policy:
+def make(name: str, parameters: Parameters, *, makes_plans_aside: bool = False) -> Policy:
     """The policy of this name with its published parameters, and its predictor if it has one.
+
+    Args:
+        name: one of `POLICIES`.
+        parameters: constants of the decision.
+        makes_plans_aside: large plans may be asked for, and answered later.
 
     Raises:
         ValueError: unknown name.
     """
+    if name == "tao":
+        return Tao(PREDICTORS["hazard"](), makes_plans_aside=makes_plans_aside)
     if name not in _MAKERS:
         raise ValueError(f"unknown policy {name!r}; choose one of {', '.join(POLICIES)}")
     return _MAKERS[name](parameters)

@@ -9,7 +9,10 @@
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from tao_coordinator.core.effects import SolvePlan
+from tao_coordinator.core.events import PlanSolved
 from tao_coordinator.core.model import Backend, Session, Turn
+from tao_coordinator.core.plans import PlanLog
 from tao_coordinator.core.state import State
 from tao_coordinator.prediction.predictor import ReadinessPredictor
 
@@ -23,8 +26,8 @@ class Assignment:
     reason: str
     """`resident`, `parallel` (bypass); `planned` (within the budget); `alone` (larger than any
     budget, on an empty backend); `forced`; or the rule of a baseline policy."""
-    is_planned: bool = False
-    """True: came out of a joint placement plan, which gets a number."""
+    plan_id: int | None = None
+    """Number of the joint placement plan that it came out of."""
     keeps_pool: bool = False
     """True: the policy claims that calls in flight fit the pool; the engine asserts it."""
     keeps_budget: bool = False
@@ -54,3 +57,23 @@ class ReadsReadiness(Protocol):
     """A policy that asks a predictor of its own choice; the engine feeds that one."""
 
     readiness: ReadinessPredictor
+
+
+@runtime_checkable
+class KeepsPlans(Protocol):
+    """A policy that writes down its joint plans."""
+
+    plans: PlanLog
+
+
+@runtime_checkable
+class MakesPlansAside(Protocol):
+    """A policy that may ask for a plan to be made beside the loop, one at a time."""
+
+    def take_question(self) -> SolvePlan | None:
+        """The plan that is wanted now, told once."""
+        ...
+
+    def answer(self, solved: PlanSolved) -> None:
+        """A plan that was asked for, or that there is none; any number may also never come."""
+        ...

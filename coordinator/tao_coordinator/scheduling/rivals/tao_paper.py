@@ -184,11 +184,9 @@ class TaoPaper:
             backend = None if standing is None else self._home(state, turn.session, standing)
             if standing is None or backend is None:
                 continue
-            is_planned = standing.reason == "planned"
+            plan_id = self.num_plans if standing.reason == "planned" else None
             found.append(
-                Assignment(
-                    turn=turn, backend=backend, reason=standing.reason, is_planned=is_planned
-                )
+                Assignment(turn=turn, backend=backend, reason=standing.reason, plan_id=plan_id)
             )
         return found
 

@@ -1,0 +1,76 @@
+"""New sessions: strictly in arrival order, tenants taking turns, priority inside a tenant.
+
+The first turn of a tenant that finds no place ends that tenant's round, and nobody behind it takes
+the room that it waits for; who can run elsewhere may.
+"""
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Mapping
+
+from tao_coordinator.core.model import Backend, Turn
+from tao_coordinator.core.state import State
+from tao_coordinator.scheduling.policy import Assignment
+from tao_coordinator.scheduling.tao.room import Room, place_alone
+
+
+def admit(state: State, new: list[Turn], room: Room) -> list[Assignment]:
+    """New sessions that go now, in order."""
+    queues: defaultdict[str, deque[Turn]] = defaultdict(deque)
+    for turn in sorted(new, key=lambda t: (-t.session.priority, t.arrived_s)):
+        queues[turn.session.tenant].append(turn)
+    active = _active_roots(state, queues) if len(queues) > 1 else Counter[str]()
+    found: list[Assignment] = []
+    while queues:
+        tenant = min(queues, key=lambda name: _claim(state, name, active, queues))
+        turn = queues[tenant][0]
+        assignment = _place(state, turn, room)
+        if assignment is None:
+            room.wait_for(turn)
+            del queues[tenant]
+            continue
+        found.append(assignment)
+        active[tenant] += 1
+        queues[tenant].popleft()
+        if not queues[tenant]:
+            del queues[tenant]
+    return found
+
+
+def _place(state: State, turn: Turn, room: Room) -> Assignment | None:
+    """Near the parent where it fits, else where most room is left."""
+    growth = state.growth_tokens()
+    weight = state.parameters.released_weight
+    best: tuple[tuple[int, int], Backend] | None = None
+    for backend in state.eligible_beside_running(turn.session):
+        if backend.backend_id in room.waited_for:
+            continue
+        coming_back = int(weight * state.released_tokens(backend))
+        left = room.left[backend.backend_id]
+        if state.need_tokens(turn, backend) + growth + coming_back > left:
+            continue
+        rank = (state.credit_tokens(turn.session, backend), left)
+        if best is None or rank > best[0]:
+            best = (rank, backend)
+    if best is not None:
+        room.take(best[1], state.need_tokens(turn, best[1]), growth)
+        return Assignment(
+            turn=turn, backend=best[1], reason="planned", keeps_pool=True, keeps_budget=True
+        )
+    alone = place_alone(state, [turn], room)
+    return alone[0] if alone else None
+
+
+def _claim(
+    state: State, tenant: str, active: Counter[str], queues: Mapping[str, deque[Turn]]
+) -> tuple[float, float]:
+    """Smallest goes first: seated root sessions over weight, then who has waited longest."""
+    return (active[tenant] / state.tenant_weight(tenant), queues[tenant][0].arrived_s)
+
+
+def _active_roots(state: State, tenants: Mapping[str, deque[Turn]]) -> Counter[str]:
+    roots = {
+        (s.tenant, s.root_id)
+        for s in state.sessions.values()
+        if s.tenant in tenants and s.seat is not None and not s.seat.released
+    }
+    return Counter(tenant for tenant, _ in roots)

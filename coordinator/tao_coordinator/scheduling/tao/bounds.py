@@ -1,0 +1,52 @@
+"""Bounds on waiting: who has waited too long is forced in.
+
+An overdue session that found no place by plan may be forced in beyond the budget, never beyond the
+pool, at most a share phi of a backend's time (`forced_share`). Past the hard bound it goes whatever
+the pool says; the engine queues it.
+"""
+
+from tao_coordinator.core.model import Backend, Turn
+from tao_coordinator.core.state import State
+from tao_coordinator.scheduling.policy import Assignment
+from tao_coordinator.scheduling.tao.room import Room
+
+
+def force(
+    state: State, overdue: list[Turn], room: Room, now_s: float, *, only_hard: bool = False
+) -> list[Assignment]:
+    """Forced grants among overdue turns that no plan has placed.
+
+    Args:
+        state: as of now.
+        overdue: in the order in which they arrived.
+        room: what is left; forced grants are taken off it.
+        now_s: monotonic seconds.
+        only_hard: a plan is being made that may place the others.
+    """
+    found: list[Assignment] = []
+    taken: set[str] = set()
+    for turn in overdue:
+        past_hard = now_s - turn.arrived_s >= state.parameters.hold_hard_s
+        eligible = state.eligible_beside_running(turn.session)
+        if not eligible or (only_hard and not past_hard):
+            continue
+        backend = _home_or_emptiest(state, turn, eligible, room)
+        if not past_hard:
+            fits = room.fits_pool(backend, state.need_tokens(turn, backend))
+            if not fits or now_s < backend.next_forced_s or backend.backend_id in taken:
+                continue
+            taken.add(backend.backend_id)
+        room.take(backend, state.need_tokens(turn, backend), state.growth_tokens())
+        found.append(
+            Assignment(turn=turn, backend=backend, reason="forced", keeps_pool=not past_hard)
+        )
+    return found
+
+
+def _home_or_emptiest(state: State, turn: Turn, eligible: list[Backend], room: Room) -> Backend:
+    for backend in eligible:
+        if backend.backend_id == turn.session.last_backend_id and state.is_resident(
+            turn.session, backend
+        ):
+            return backend
+    return max(eligible, key=lambda b: room.left[b.backend_id])

@@ -1,0 +1,83 @@
+"""What is left on the eligible backends while one decision is put together."""
+
+from dataclasses import dataclass, field
+
+from tao_coordinator.core.model import Backend, Turn
+from tao_coordinator.core.state import State
+from tao_coordinator.scheduling.policy import Assignment
+
+UNLIMITED_TOKENS = 1 << 40
+"""Room of a backend whose capacity nobody knows: it is warned about, and holds nobody."""
+
+
+@dataclass(slots=True)
+class Room:
+    """Tokens left by backend, and who may not have them."""
+
+    state: State
+    left: dict[str, int] = field(default_factory=dict[str, int])
+    needs: dict[str, int] = field(default_factory=dict[str, int])
+    """Tokens of the assignments so far, by backend."""
+    waited_for: set[str] = field(default_factory=set[str])
+    """Backends that a turn ahead in the queue waits for: nobody behind it may take their room."""
+
+    def __post_init__(self) -> None:
+        """Read the budgets once."""
+        for backend in self.state.backends.values():
+            budget = self.state.budget_tokens(backend)
+            committed = self.state.committed_tokens(backend)
+            # What runs counts in full, even where a seat has moved on without it.
+            used = max(committed, backend.cache.in_flight_tokens)
+            self.left[backend.backend_id] = UNLIMITED_TOKENS if budget is None else budget - used
+
+    def take(self, backend: Backend, need: int, growth: int = 0) -> None:
+        """Count an assignment: what it needs, and what is reserved beside it."""
+        name = backend.backend_id
+        self.left[name] -= need + growth
+        self.needs[name] = self.needs.get(name, 0) + need
+
+    def wait_for(self, turn: Turn) -> None:
+        """The turn found no place: what frees up where it could run is for it."""
+        self.waited_for.update(
+            b.backend_id for b in self.state.eligible_beside_running(turn.session)
+        )
+
+    def is_untouched(self, backend: Backend) -> bool:
+        """Nothing was assigned to it yet."""
+        return backend.backend_id not in self.needs
+
+    def fits_pool(self, backend: Backend, need: int) -> bool:
+        """Beside the calls in flight and what was assigned already, whatever the budget says."""
+        pool = self.state.pool_tokens(backend)
+        in_flight = backend.cache.in_flight_tokens + self.needs.get(backend.backend_id, 0)
+        return pool is None or in_flight + need <= pool
+
+
+def is_overdue(state: State, turn: Turn, now_s: float) -> bool:
+    """A started session held longer than the soft bound."""
+    return turn.session.is_started and now_s - turn.arrived_s >= state.parameters.hold_soft_s
+
+
+def place_alone(state: State, turns: list[Turn], room: Room) -> list[Assignment]:
+    """A session that no budget can ever hold gets an empty backend to itself."""
+    found: list[Assignment] = []
+    for turn in turns:
+        if not _is_oversize(state, turn):
+            continue
+        for backend in state.eligible_beside_running(turn.session):
+            waited_for = backend.backend_id in room.waited_for
+            if backend.is_empty and room.is_untouched(backend) and not waited_for:
+                room.take(backend, state.need_tokens(turn, backend))
+                found.append(Assignment(turn=turn, backend=backend, reason="alone"))
+                break
+    return found
+
+
+def _is_oversize(state: State, turn: Turn) -> bool:
+    """No eligible backend's budget can ever hold this turn and its growth, though a pool can."""
+    growth = state.growth_tokens()
+    for backend in state.eligible_beside_running(turn.session):
+        budget = state.budget_tokens(backend)
+        if budget is None or state.need_tokens(turn, backend) + growth <= budget:
+            return False
+    return True
