@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable
 
-from tao_coordinator.core.effects import Effect, Grant, Hold, Reject, Warn
+from tao_coordinator.core import ledger
+from tao_coordinator.core.effects import Effect, Grant, Hold, Reject, SolvePlan, Warn
 from tao_coordinator.core.events import (
     BackendAdded,
     BackendSampled,
@@ -12,11 +13,13 @@ from tao_coordinator.core.events import (
     SessionEnded,
     ToolEnded,
     ToolStarted,
+    TurnAbandoned,
     TurnOutcome,
     TurnRequested,
 )
 from tao_coordinator.core.parameters import Parameters
 from tao_coordinator.engine import Engine
+from tao_coordinator.scheduling.policy import Policy
 
 
 class EngineDriver:
@@ -25,7 +28,7 @@ class EngineDriver:
     def __init__(
         self,
         *pools: int | None,
-        policy: str = "tao",
+        policy: str | Policy = "tao",
         parameters: Parameters | None = None,
         models: tuple[str, ...] = (),
     ) -> None:
@@ -35,6 +38,7 @@ class EngineDriver:
         self.rejects: dict[str, Reject] = {}
         self.holds: dict[str, Hold] = {}
         self.warnings: list[Warn] = []
+        self.plans_wanted: list[SolvePlan] = []
         self.wakeup_s: float | None = None
         self._num = 0
         for index, pool in enumerate(pools):
@@ -130,6 +134,23 @@ class EngineDriver:
         """A tool call ends."""
         self.step(ToolEnded(session_id=session_id, call_id=call_id))
 
+    def evict(self, *names: str) -> None:
+        """These sessions lose seat and cache, as if many others had come."""
+        state = self.engine.state
+        for session in state.sessions.values():
+            if session.key.session_id in names:
+                ledger.leave_seat(state, session)
+                for backend in state.backends.values():
+                    backend.cache.end(session.key, 0, None)
+
+    def abandon(self, request_id: str) -> None:
+        """The caller takes its turn back."""
+        self.step(TurnAbandoned(request_id=request_id))
+
+    def resample(self, backend_id: str = "b0", *, capacity_tokens: int) -> None:
+        """The engine reports another pool."""
+        self.step(BackendSampled(backend_id=backend_id, capacity_tokens=capacity_tokens))
+
     def end(self, session_id: str) -> list[Effect]:
         """The session ends."""
         return self.step(SessionEnded(session_id=session_id))
@@ -161,5 +182,7 @@ class EngineDriver:
                 self.rejects[effect.request_id] = effect
             elif isinstance(effect, Hold):
                 self.holds[effect.request_id] = effect
+            elif isinstance(effect, SolvePlan):
+                self.plans_wanted.append(effect)
             else:
                 self.warnings.append(effect)

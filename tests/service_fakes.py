@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Message
 from tao_coordinator.core.effects import Effect, Grant, Hold, Receipt, Reject, RejectReason
 from tao_coordinator.core.events import Event, TurnRequested
 from tao_coordinator.core.observation import BackendView, Counters, Observation, ReadinessView
+from tao_coordinator.core.plans import PlanLog, PlanRecord
 from tao_coordinator.service.app import build_app
 from tao_coordinator.service.metrics import ServiceMetrics
 from tao_coordinator.service.runtime import Runtime
@@ -127,7 +128,6 @@ class FakeEngine:
                 released={},
                 abandoned=1,
                 seats_released=0,
-                plans=0,
                 tool_starts=0,
                 tool_ends=0,
                 tools_expired=0,
@@ -137,7 +137,11 @@ class FakeEngine:
                 prompt_tokens=0,
                 cached_tokens=0,
             ),
+            plans=PlanLog().totals(),
         )
+
+    def plan(self, plan_id: int) -> PlanRecord | None:
+        return None
 
     def events_of(self, kind: type[EventType]) -> list[EventType]:
         return [event for event in self.events if isinstance(event, kind)]

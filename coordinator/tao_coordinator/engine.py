@@ -174,16 +174,7 @@ class Engine:
 
     def honesty(self) -> ReadinessView:
         """How far the readiness predictor could be trusted so far; O(1), about 1 ms."""
-        calibration = self.readiness.calibration()
-        total = calibration.by_source["total"]
-        return ReadinessView(
-            num_forecasts=total.count,
-            horizon_s=calibration.horizon_s,
-            brier=total.brier,
-            calibration_error=total.calibration_error,
-            interval_coverage=calibration.coverage.covered,
-            detail=calibration.to_json(),
-        )
+        return self.readiness.calibration().view()
 
     def has_lease(self, lease_id: str) -> bool:
         """Whether this lease is alive, as of the last step."""

@@ -103,7 +103,7 @@ class FaultyWorld:
         self.chance = random.Random(self.seed)
         self.faults = Faults.draw(self.chance)
         self.parameters = Parameters()
-        self.engine = Engine(self.parameters, self.policy)
+        self.engine = self.make_engine()
         self.digest = hashlib.blake2b(digest_size=16)
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
@@ -123,19 +123,22 @@ class FaultyWorld:
             for n in range(self.chance.randint(2, 10))
         ]
 
+    def make_engine(self) -> Engine:
+        return Engine(self.parameters, self.policy)
+
     # --- the world's loop ------------------------------------------------------------------------
 
     def run(self) -> None:
         """Until all clients are done or gone, then until the engine has forgotten them."""
         self._introduce_backends()
         for client in self.clients:
-            self._after(self.chance.uniform(0.0, 30.0), lambda c=client: self._ask(c))
-        self._after(self.chance.expovariate(1 / self.faults.backend_life_s), self._kill_backend)
+            self.after(self.chance.uniform(0.0, 30.0), lambda c=client: self._ask(c))
+        self.after(self.chance.expovariate(1 / self.faults.backend_life_s), self._kill_backend)
         while self._queue and self.now_s < END_S:
             time_s, _, action = heapq.heappop(self._queue)
             while self._wakeup_s is not None and self._wakeup_s < time_s:
                 self.now_s = max(self.now_s, self._wakeup_s)
-                self._step()
+                self.step()
             self.now_s = max(self.now_s, time_s)
             action()
             if all(client.gone or client.finished for client in self.clients):
@@ -143,10 +146,10 @@ class FaultyWorld:
         assert self.now_s < END_S, "clients do not finish"
         self._let_everything_expire()
 
-    def _after(self, seconds: float, action: Callable[[], None]) -> None:
+    def after(self, seconds: float, action: Callable[[], None]) -> None:
         heapq.heappush(self._queue, (self.now_s + seconds, next(self._order), action))
 
-    def _step(self, *events: Event) -> None:
+    def step(self, *events: Event) -> None:
         if self.chance.random() < self.faults.p_clock_step:
             # A monotonic clock must not go back, but a suspended machine makes it jump ahead.
             self._clock_offset_s += self.chance.choice([-50.0, 30.0, 200.0])
@@ -182,7 +185,7 @@ class FaultyWorld:
             for _ in range(times):
                 late = self.chance.random() < self.faults.p_late
                 delay_s = self.chance.expovariate(1 / 5.0) if late else 0.001
-                self._after(delay_s, lambda e=event: self._step(e))
+                self.after(delay_s, lambda e=event: self.step(e))
 
     # --- clients ---------------------------------------------------------------------------------
 
@@ -193,13 +196,13 @@ class FaultyWorld:
         client.turn += 1
         client.request_id = f"{client.name}:{client.turn}:{self._num_requests}"
         self._waiting[client.request_id] = client
-        self._after(self.chance.expovariate(1 / 100.0), lambda: self._maybe_vanish(client))
+        self.after(self.chance.expovariate(1 / 100.0), lambda: self._maybe_vanish(client))
         self._poll(client, client.request_id)
 
     def _poll(self, client: Client, request_id: str) -> None:
         if client.gone or request_id not in self._waiting:
             return
-        self._step(
+        self.step(
             TurnRequested(
                 request_id=request_id,
                 session_id=client.name,
@@ -208,14 +211,14 @@ class FaultyWorld:
             )
         )
         if request_id in self._waiting:
-            self._step(PollStarted(request_id=request_id))
-            self._after(10.0, lambda: self._poll_over(client, request_id))
+            self.step(PollStarted(request_id=request_id))
+            self.after(10.0, lambda: self._poll_over(client, request_id))
 
     def _poll_over(self, client: Client, request_id: str) -> None:
         if client.gone or request_id not in self._waiting:
             return
-        self._step(PollEnded(request_id=request_id))
-        self._after(self.chance.choice([0.01, 1.0]), lambda: self._poll(client, request_id))
+        self.step(PollEnded(request_id=request_id))
+        self.after(self.chance.choice([0.01, 1.0]), lambda: self._poll(client, request_id))
 
     def _granted(self, grant: Grant) -> None:
         client = self._waiting.pop(grant.request_id, None)
@@ -226,20 +229,20 @@ class FaultyWorld:
         assert grant.backend_id in self.alive, "granted on a backend that is known to be dead"
         self.num_granted += 1
         client.lease_id = grant.lease_id
-        self._after(1.0, lambda: self._renew(client, grant.lease_id))
+        self.after(1.0, lambda: self._renew(client, grant.lease_id))
         run_s = self.chance.expovariate(1 / 15.0)
-        self._after(run_s, lambda: self._finish(client, grant.lease_id))
+        self.after(run_s, lambda: self._finish(client, grant.lease_id))
 
     def _rejected(self, reject: Reject) -> None:
         client = self._waiting.pop(reject.request_id, None)
         if client is not None and not client.gone:
             # The SDK fails open: the call goes to the agent's own base URL, unseen.
-            self._after(self.chance.expovariate(1 / 15.0), lambda: self._use_tool(client))
+            self.after(self.chance.expovariate(1 / 15.0), lambda: self._use_tool(client))
 
     def _renew(self, client: Client, lease_id: str) -> None:
         if not client.gone and client.lease_id == lease_id:
             self._say(LeaseRenewed(lease_id=lease_id))
-            self._after(10.0, lambda: self._renew(client, lease_id))
+            self.after(10.0, lambda: self._renew(client, lease_id))
 
     def _finish(self, client: Client, lease_id: str) -> None:
         if client.gone or client.lease_id != lease_id:
@@ -279,7 +282,7 @@ class FaultyWorld:
             ToolProgressed(session_id=client.name, call_id=call, ratio=self.chance.random()),
             SessionHeartbeat(session_id=client.name, open_call_ids=(call,)),
         )
-        self._after(seconds, lambda: self._tool_over(client, call))
+        self.after(seconds, lambda: self._tool_over(client, call))
 
     def _tool_over(self, client: Client, call: str) -> None:
         if client.gone:
@@ -295,15 +298,15 @@ class FaultyWorld:
         client.gone = True
         if self._waiting.pop(client.request_id, None) is not None:
             # Its connection closes: the service says so at once.
-            self._step(TurnAbandoned(request_id=client.request_id))
+            self.step(TurnAbandoned(request_id=client.request_id))
 
     # --- backends and the coordinator itself -----------------------------------------------------
 
     def _introduce_backends(self) -> None:
         for name in self.backends:
-            self._step(BackendAdded(backend_id=name, base_url=f"http://{name}"))
+            self.step(BackendAdded(backend_id=name, base_url=f"http://{name}"))
             if name in self.alive:
-                self._step(BackendSampled(backend_id=name, capacity_tokens=POOL))
+                self.step(BackendSampled(backend_id=name, capacity_tokens=POOL))
 
     def _kill_backend(self) -> None:
         name = self.chance.choice(self.backends)
@@ -312,35 +315,35 @@ class FaultyWorld:
             failure = BackendUnreachable(backend_id=name, reason="refused")
             if not drains:
                 for _ in range(self.parameters.unreachable_limit - 1):
-                    self._step(failure)  # not known to be dead before the last one
+                    self.step(failure)  # not known to be dead before the last one
             self.alive.discard(name)
-            self._step(BackendDrained(backend_id=name) if drains else failure)
-        self._after(self.chance.uniform(1.0, 60.0), lambda: self._revive(name))
-        self._after(self.chance.expovariate(1 / self.faults.backend_life_s), self._kill_backend)
+            self.step(BackendDrained(backend_id=name) if drains else failure)
+        self.after(self.chance.uniform(1.0, 60.0), lambda: self._revive(name))
+        self.after(self.chance.expovariate(1 / self.faults.backend_life_s), self._kill_backend)
 
     def _revive(self, name: str) -> None:
         self.alive.add(name)
-        self._step(
+        self.step(
             BackendAdded(backend_id=name, base_url=f"http://{name}"),
             BackendSampled(backend_id=name, capacity_tokens=POOL),
         )
 
     def _restart_coordinator(self) -> None:
         """kill -9: memory gone, connections closed, leases unknown; clients fail open and go on."""
-        self.engine = Engine(self.parameters, self.policy)
+        self.engine = self.make_engine()
         self._wakeup_s = None
         for client in list(self._waiting.values()):
-            self._after(1.0, lambda c=client: self._use_tool(c))
+            self.after(1.0, lambda c=client: self._use_tool(c))
         self._waiting.clear()
         self._introduce_backends()
 
     def _let_everything_expire(self) -> None:
         for request_id in list(self._waiting):
             del self._waiting[request_id]
-            self._step(TurnAbandoned(request_id=request_id))
+            self.step(TurnAbandoned(request_id=request_id))
         for _ in range(3):
             self.now_s += 10_000.0
-            self._step()
+            self.step()
         seen = self.engine.observe(self.now_s + self._clock_offset_s)
         assert seen.sessions == ()
         assert seen.held == ()

@@ -114,7 +114,7 @@ def run(arguments: argparse.Namespace) -> int:
     parameters = Parameters()
     if config.time_scale != 1.0:
         parameters = parameters.scaled(config.time_scale)
-    engine = Engine(parameters, config.policy)
+    engine = Engine(parameters, config.policy, makes_plans_aside=True)
 
     def announce(url: str) -> None:
         print(

@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Final
 
+from tao_coordinator.core.observation import ReadinessView
+
 NUM_BINS: Final = 10
 FORGET_AT: Final = 20_000.0
 GAIN: Final = 0.005
@@ -76,6 +78,18 @@ class Calibration:
     def to_json(self) -> dict[str, object]:
         """Plain values."""
         return asdict(self)
+
+    def view(self) -> ReadinessView:
+        """For the state API and the metrics."""
+        total = self.by_source["total"]
+        return ReadinessView(
+            num_forecasts=total.count,
+            horizon_s=self.horizon_s,
+            brier=total.brier,
+            calibration_error=total.calibration_error,
+            interval_coverage=self.coverage.covered,
+            detail=self.to_json(),
+        )
 
 
 class Reliability:

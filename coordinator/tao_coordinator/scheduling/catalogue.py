@@ -14,7 +14,7 @@ from tao_coordinator.scheduling.rivals.static_cap import StaticCap
 from tao_coordinator.scheduling.rivals.sticky_least_loaded import StickyLeastLoaded
 from tao_coordinator.scheduling.rivals.tao_paper import TaoPaper, published_readiness
 from tao_coordinator.scheduling.rivals.thunderagent import ThunderAgent, ThunderAgentParameters
-from tao_coordinator.scheduling.tao import Tao
+from tao_coordinator.scheduling.tao import LOOP_PAIRS_MAX, Tao
 
 _MAKERS: dict[str, Callable[[Parameters], Policy]] = {
     "tao-paper": lambda parameters: TaoPaper(published_readiness(parameters)),
@@ -44,7 +44,8 @@ def make(name: str, parameters: Parameters, *, makes_plans_aside: bool = False) 
         ValueError: unknown name.
     """
     if name == "tao":
-        return Tao(PREDICTORS["hazard"](), makes_plans_aside=makes_plans_aside)
+        limit = LOOP_PAIRS_MAX if makes_plans_aside else None
+        return Tao(PREDICTORS["hazard"](), loop_pairs_max=limit)
     if name not in _MAKERS:
         raise ValueError(f"unknown policy {name!r}; choose one of {', '.join(POLICIES)}")
     return _MAKERS[name](parameters)

@@ -19,6 +19,7 @@ from tao_coordinator.adapters.otlp import DecodedLogs, DecodedRecord
 from tao_coordinator.core.effects import Grant
 from tao_coordinator.core.events import ToolEnded
 from tao_coordinator.core.observation import BackendView, Counters, Observation, ReadinessView
+from tao_coordinator.core.plans import PlanTotals
 
 OTHER: Final = "_OTHER"
 TOOL_NAMES_MAX: Final = 50
@@ -156,6 +157,7 @@ class EngineCollector(Collector):
             sum(held.overdue for held in observation.held),
         )
         yield from _counters(observation.counters)
+        yield from _plans(observation.plans)
         yield from _readiness(self._honesty())
         yield from _backends(observation.backends)
 
@@ -195,7 +197,6 @@ def _counters(counters: Counters) -> Iterable[Metric]:
     for name, text, number in (
         ("tao_turn_abandoned", "Turns whose caller went away while held.", counters.abandoned),
         ("tao_seat_released", "Idle seats given up by price.", counters.seats_released),
-        ("tao_plan", "Placement plans made.", counters.plans),
         ("tao_tool_started", "Tool calls started.", counters.tool_starts),
         ("tao_tool_ended", "Tool calls ended.", counters.tool_ends),
         ("tao_tool_expired", "Tool calls whose end never came.", counters.tools_expired),
@@ -211,6 +212,37 @@ def _counters(counters: Counters) -> Iterable[Metric]:
     yield _gauge(
         "tao_turn_hold_new_max_seconds", "Longest hold of a new session.", counters.hold_new_s_max
     )
+
+
+def _plans(plans: PlanTotals) -> Iterable[Metric]:
+    made = CounterMetricFamily(
+        "tao_plan",
+        "Joint placement plans, by where they were made and what became of them.",
+        labels=("path", "outcome"),
+    )
+    for (path, outcome), number in plans.made.items():
+        made.add_metric((path, outcome), number)
+    yield made
+    yield CounterMetricFamily("tao_plan_solve_seconds", "Time spent on plans.", value=plans.solve_s)
+    yield CounterMetricFamily(
+        "tao_plan_value_tokens",
+        "Cache credit of what was carried out of plans made beside the loop.",
+        value=plans.value_tokens,
+    )
+    loss = CounterMetricFamily(
+        "tao_plan_loss_tokens",
+        "What making plans beside the loop cost at most, in cache credit (TAO, Eq. 12; drift"
+        " counts twice).",
+        labels=("term",),
+    )
+    for term, tokens in (
+        ("feasibility_change", plans.feasibility_change_tokens),
+        ("value_drift", plans.value_drift_tokens),
+        ("execution_loss", plans.execution_loss_tokens),
+        ("solver_gap", plans.solver_gap_tokens),
+    ):
+        loss.add_metric((term,), tokens)
+    yield loss
 
 
 def _readiness(readiness: ReadinessView) -> Iterable[Metric]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
-from tao_coordinator.core.effects import Effect, Grant, Hold, Reject, Warn
+from tao_coordinator.core.effects import Effect, Grant, Hold, Reject, SolvePlan, Warn
 from tao_coordinator.core.events import (
     Event,
     LeaseReleased,
@@ -25,6 +25,7 @@ from tao_coordinator.core.events import (
     TurnRequested,
 )
 from tao_coordinator.core.observation import Observation, ReadinessView
+from tao_coordinator.core.plans import PlanRecord
 from tao_coordinator.errors import EngineError
 from tao_coordinator.service.handed_over import HandedOver
 from tao_coordinator.service.metrics import ServiceMetrics
@@ -55,6 +56,10 @@ class DecisionEngine(Protocol):
 
     def honesty(self) -> ReadinessView:
         """Show how far the readiness predictor can be trusted."""
+        ...
+
+    def plan(self, plan_id: int) -> PlanRecord | None:
+        """One joint plan, while it is remembered."""
         ...
 
     def learned(self) -> dict[str, object]:
@@ -104,6 +109,11 @@ class Runtime:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_s: float | None = None
         self._is_closing = False
+        self._order_plan: Callable[[SolvePlan], None] | None = None
+
+    def make_plans_with(self, order: Callable[[SolvePlan], None]) -> None:
+        """Who makes plans beside the loop, and answers with `PlanSolved`; must not block."""
+        self._order_plan = order
 
     @property
     def is_closing(self) -> bool:
@@ -150,6 +160,11 @@ class Runtime:
         """How far the readiness predictor can be trusted."""
         return self._engine.honesty()
 
+    def plan(self, plan_id: int) -> tuple[PlanRecord, float] | None:
+        """One joint plan and its age in seconds; `None`: unknown, or forgotten."""
+        record = self._engine.plan(plan_id)
+        return None if record is None else (record, max(0.0, self._clock() - record.decided_s))
+
     def request_turn(
         self, turn: TurnRequested, released: LeaseReleased | None = None
     ) -> Grant | Hold | Reject:
@@ -164,7 +179,7 @@ class Runtime:
         """
         answer: Grant | Hold | Reject | None = None
         for effect in self.dispatch((turn,) if released is None else (released, turn)):
-            if not isinstance(effect, Warn) and effect.request_id == turn.request_id:
+            if isinstance(effect, Grant | Hold | Reject) and effect.request_id == turn.request_id:
                 answer = effect
         if answer is None:
             raise EngineError("the decision engine gave no answer to this turn")
@@ -254,6 +269,8 @@ class Runtime:
             self._resolve(effect.request_id, effect)
         elif isinstance(effect, Warn):
             self._operator_log.tell(effect)
+        elif isinstance(effect, SolvePlan) and self._order_plan is not None:
+            self._order_plan(effect)
 
     def _resolve(self, request_id: str, answer: Grant | Reject | HoldEnd) -> None:
         waiter = self._waiters.get(request_id)

@@ -27,6 +27,7 @@ from tao_coordinator.errors import ConfigurationError
 from tao_coordinator.service.app import build_app
 from tao_coordinator.service.history_file import HistoryFile
 from tao_coordinator.service.metrics import ServiceMetrics
+from tao_coordinator.service.plan_worker import PlanWorker
 from tao_coordinator.service.poller import BackendPoller
 from tao_coordinator.service.relay.routes import Relay
 from tao_coordinator.service.runtime import DecisionEngine, Runtime
@@ -165,6 +166,9 @@ async def _serve(
                 )
                 for backend in config.backends
             ]
+            planner = PlanWorker(runtime.dispatch)
+            runtime.make_plans_with(planner.order)
+            background.append(group.create_task(planner.run(), name="make plans"))
             if keep is not None:
                 background.append(group.create_task(keep(), name="keep durations"))
             with contextlib.suppress(TimeoutError):

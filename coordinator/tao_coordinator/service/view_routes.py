@@ -1,6 +1,7 @@
 """What people and their monitoring look at: state, metrics, health."""
 
 import time
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
@@ -26,6 +27,7 @@ ENDPOINTS = (
     "POST /tao/v1/sessions/{session_id}/end",
     "POST /v1/logs",
     "GET /tao/v1/state",
+    "GET /tao/v1/plans/{plan_id}",
     "GET /metrics",
     "GET /healthz",
     "GET /readyz",
@@ -55,6 +57,7 @@ class ViewRoutes:
         """All of them."""
         return [
             Route("/tao/v1/state", self.state, methods=["GET"]),
+            Route("/tao/v1/plans/{plan_id}", self.plan, methods=["GET"]),
             Route("/metrics", self.metrics_page, methods=["GET"]),
             Route("/healthz", self.health, methods=["GET"]),
             Route("/readyz", self.ready, methods=["GET"]),
@@ -76,6 +79,30 @@ class ViewRoutes:
                 "counters": observation.counters,
                 "readiness": self._runtime.honesty(),
                 "passes_through": observation.passes_through,
+            }
+        )
+
+    async def plan(self, request: Request) -> Response:
+        """`GET /tao/v1/plans/{plan_id}`: who competed, who was chosen and why the others wait."""
+        text = request.path_params["plan_id"]
+        # More digits than any counter reaches would only cost time to read.
+        number = int(text) if text.isascii() and text.isdecimal() and len(text) <= 18 else None
+        found = None if number is None else self._runtime.plan(number)
+        if found is None:
+            raise RequestError(
+                404, "unknown_plan", f"plan {text[:40]!r} is unknown, or was forgotten by now"
+            )
+        record, age_s = found
+        terms = record.asynchrony
+        return json_response(
+            {
+                "plan_id": record.plan_id,
+                "age_s": age_s,
+                "path": record.path,
+                "outcome": record.outcome,
+                "quality": record.quality,
+                "asynchrony": terms and {**asdict(terms), "loss_max_tokens": terms.loss_max_tokens},
+                "candidates": record.candidates,
             }
         )
 

@@ -6,3 +6,4 @@ long; `arrivals` admits new sessions in order; `release` gives up idle seats by 
 """
 
 from tao_coordinator.scheduling.tao.policy import Tao as Tao
+from tao_coordinator.scheduling.tao.started import LOOP_PAIRS_MAX as LOOP_PAIRS_MAX

@@ -45,7 +45,7 @@ def _place(state: State, turn: Turn, room: Room) -> Assignment | None:
         if backend.backend_id in room.waited_for:
             continue
         coming_back = int(weight * state.released_tokens(backend))
-        left = room.left[backend.backend_id]
+        left = room.left_for_new(backend)
         if state.need_tokens(turn, backend) + growth + coming_back > left:
             continue
         rank = (state.credit_tokens(turn.session, backend), left)

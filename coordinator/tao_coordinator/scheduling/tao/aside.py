@@ -77,6 +77,15 @@ def still_valid(snapshot: Snapshot, plan: Plan, state: State, live: PlacementPro
     )
 
 
+def left_by(snapshot: Snapshot, plan: Plan) -> dict[str, int]:
+    """Tokens by backend that the plan left of the snapshot's budgets."""
+    left = snapshot.problem.budgets.copy()
+    chosen = (plan.backend_of >= 0).nonzero()[0]
+    where = plan.backend_of[chosen]
+    np.subtract.at(left, where, snapshot.problem.weights[chosen, where])
+    return {b.backend_id: int(left[i]) for i, b in enumerate(snapshot.backends)}
+
+
 def longest_prefix(plan: Plan, live: PlacementProblem) -> list[int]:
     """Chosen sessions, most valuable first, up to the first that does not fit the live budgets."""
     chosen = (plan.backend_of >= 0).nonzero()[0]
@@ -119,15 +128,15 @@ def cost(
     """
     before = snapshot.problem
     allowed = live.eligible & held[:, None]
-    both = allowed & before.eligible
-    drift = _row_max_sum(np.where(both, np.abs(live.credits - before.credits), 0))
+    # Values are compared whether or not a pair is still feasible: U_t(x_s) counts them all.
+    drift = _row_max_sum(np.where(before.eligible, np.abs(live.credits - before.credits), 0))
     newly = _row_max_sum(np.where(allowed & ~before.eligible, live.credits, 0))
     change = arrived_credit + newly + _worth_of_room(before, live, allowed)
     rows = np.array(carried_out, np.int64)
     value = int(live.credits[rows, plan.backend_of[rows]].sum())
     chosen = (plan.backend_of >= 0).nonzero()[0]
     where = plan.backend_of[chosen]
-    planned = int((live.credits[chosen, where] * allowed[chosen, where]).sum())
+    planned = int(live.credits[chosen, where].sum())
     bound = plan.certificate.bound
     ceiling = _row_max_sum(np.where(before.eligible, before.credits, 0))
     if len(bound) > 1:

@@ -35,17 +35,18 @@ class Tao:
 
     name = "tao"
 
-    def __init__(self, readiness: ReadinessPredictor, *, makes_plans_aside: bool = False) -> None:
+    def __init__(self, readiness: ReadinessPredictor, *, loop_pairs_max: int | None = None) -> None:
         """Decide on what `readiness` says, which the engine feeds.
 
         Args:
             readiness: predictor.
-            makes_plans_aside: large plans are asked for (`take_question`) and answered later.
+            loop_pairs_max: problems with more pairs of session and backend are asked for
+                (`take_question`) and answered later; `None`: everything is decided at once.
         """
         self.readiness = readiness
         self.plans = PlanLog()
         self._idle = release.IdleSeats(readiness)
-        self._started = StartedSessions(self.plans, makes_plans_aside=makes_plans_aside)
+        self._started = StartedSessions(self.plans, loop_pairs_max)
 
     def immediate(self, state: State, turn: Turn, now_s: float) -> Assignment | None:
         """Bypass for residents; everybody else queues, if only for this one step."""
@@ -90,6 +91,8 @@ class Tao:
                 behind = len(stuck) >= state.parameters.overtake_limit
                 if behind or is_overdue(state, turn, now_s):
                     room.wait_for(turn)
+            if not stuck:
+                room.open_to_new()
             new = [turn for turn in turns if not turn.session.is_started]
             found += arrivals.admit(state, new, room)
         self._started.look_ahead(state, stuck, room, now_s)

@@ -20,6 +20,7 @@ class Room:
     """Tokens of the assignments so far, by backend."""
     waited_for: set[str] = field(default_factory=set[str])
     """Backends that a turn ahead in the queue waits for: nobody behind it may take their room."""
+    _left_by_plan: dict[str, int] | None = None
 
     def __post_init__(self) -> None:
         """Read the budgets once."""
@@ -35,6 +36,23 @@ class Room:
         name = backend.backend_id
         self.left[name] -= need + growth
         self.needs[name] = self.needs.get(name, 0) + need
+        if self._left_by_plan is not None:
+            self._left_by_plan[name] = self._left_by_plan.get(name, 0) - need - growth
+
+    def keep_for_started(self, left_by_plan: dict[str, int]) -> None:
+        """New sessions get no more than a plan has left: room freed since belongs to the next."""
+        self._left_by_plan = left_by_plan
+
+    def open_to_new(self) -> None:
+        """No started session waits for what was freed."""
+        self._left_by_plan = None
+
+    def left_for_new(self, backend: Backend) -> int:
+        """Tokens that a new session may take there."""
+        left = self.left[backend.backend_id]
+        if self._left_by_plan is None:
+            return left
+        return min(left, self._left_by_plan.get(backend.backend_id, 0))
 
     def wait_for(self, turn: Turn) -> None:
         """The turn found no place: what frees up where it could run is for it."""

@@ -28,7 +28,7 @@ from tao_coordinator.scheduling.tao.aside import Snapshot
 from tao_coordinator.scheduling.tao.room import Room, is_overdue, place_alone
 
 LOOP_PAIRS_MAX = 512
-"""Pairs of session and backend placed within a step where plans can be made aside: about 5 ms."""
+"""Pairs of session and backend placed within a step where larger plans can be made beside it."""
 LOOP_SESSIONS_MAX = 256
 """Sessions placed within a step at most."""
 ASIDE_PAIRS_MAX = 500_000
@@ -42,10 +42,10 @@ DROPPED_MAX = 2
 class StartedSessions:
     """Stage 1: who of the started sessions goes, and where."""
 
-    def __init__(self, plans: PlanLog, *, makes_plans_aside: bool) -> None:
-        """Write to `plans`; `makes_plans_aside`: somebody carries out `SolvePlan`."""
+    def __init__(self, plans: PlanLog, loop_pairs_max: int | None) -> None:
+        """Write to `plans`; place at most `loop_pairs_max` pairs within a step (`None`: all)."""
         self._plans = plans
-        self._makes_plans_aside = makes_plans_aside
+        self._loop_pairs_max = loop_pairs_max
         self._wanted: SolvePlan | None = None
         self._asked: Snapshot | None = None
         self._answer: PlanSolved | None = None
@@ -90,9 +90,9 @@ class StartedSessions:
     # --- within the step -------------------------------------------------------------------------
 
     def _fits_loop(self, num_sessions: int, num_backends: int) -> bool:
-        if not self._makes_plans_aside or num_sessions * num_backends <= LOOP_PAIRS_MAX:
-            return True
-        return self._num_dropped >= DROPPED_MAX
+        limit = self._loop_pairs_max
+        is_small = limit is None or num_sessions * num_backends <= limit
+        return is_small or self._num_dropped >= DROPPED_MAX
 
     def _place_now(
         self,
@@ -152,6 +152,7 @@ class StartedSessions:
         plan = None if solved is None else solved.plan
         late = _late(state, started, now_s)
         live = competition.build(state, snapshot.turns, snapshot.backends, room, late)
+        room.keep_for_started({})
         if not isinstance(plan, Plan):
             self._drop(snapshot, live, None, PlanOutcome.FAILED, None, state, now_s)
             return []
@@ -164,6 +165,7 @@ class StartedSessions:
         where: list[int] = plan.backend_of.tolist()
         chosen = [(snapshot.turns[i], snapshot.backends[where[i]]) for i in prefix]
         found = _settle(state, chosen, started, late, room, snapshot.plan_id)
+        room.keep_for_started(aside.left_by(snapshot, plan))
         given = {assignment.turn.request_id for assignment in found}
         carried_out = [i for i in prefix if snapshot.turns[i].request_id in given]
         terms = self._cost(snapshot, plan, live, started, carried_out, state, now_s)

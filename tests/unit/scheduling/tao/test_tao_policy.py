@@ -9,7 +9,6 @@ from itertools import pairwise
 import pytest
 from engine_driver import EngineDriver
 
-from tao_coordinator.core import ledger
 from tao_coordinator.core.events import (
     BackendAdded,
     BackendDrained,
@@ -165,19 +164,10 @@ def fill(d: EngineDriver, *names: str, input_tokens: int = 10_000) -> None:
         d.turn(name, input_tokens)
 
 
-def evict(d: EngineDriver, *names: str) -> None:
-    """Take seat and cache of idle sessions away, as time and pressure would."""
-    for session in d.engine.state.sessions.values():
-        if session.key.session_id in names:
-            ledger.leave_seat(d.engine.state, session)
-            for backend in d.engine.state.backends.values():
-                backend.cache.end(session.key, 0, None)
-
-
 def test_started_session_goes_before_a_new_one_that_came_earlier() -> None:
     d = EngineDriver(ONE)
     d.turn("old")
-    evict(d, "old")
+    d.evict("old")
     running = d.ask("busy")
     new, started = d.ask("new"), d.ask("old", after_s=1.0)
     assert d.held_ids() == [started, new]
@@ -190,7 +180,7 @@ def test_started_session_goes_before_a_new_one_that_came_earlier() -> None:
 def test_evicted_session_may_move_to_where_there_is_room() -> None:
     d = EngineDriver(ONE, ONE)
     home = d.turn("s")
-    evict(d, "s")
+    d.evict("s")
     other = next(b for b in ("b0", "b1") if b != home)
     blocker = d.ask("blocker")
     while d.backend_of(blocker) != home:
@@ -220,7 +210,7 @@ def test_session_larger_than_any_budget_gets_an_empty_backend_to_itself() -> Non
     alone = d.ask("big", 38_000)
     assert d.reason_of(alone) == "alone"
     d.done(alone, input_tokens=38_000)
-    evict(d, "big")
+    d.evict("big")
     small = d.ask("small", 1_000)
     big = d.ask("big", 39_000)
     assert big in d.held_ids()
@@ -236,7 +226,7 @@ def crowded(d: EngineDriver, *started: str) -> list[str]:
     """One backend full of a running session, `started` held for lack of room."""
     for name in started:
         d.turn(name)
-        evict(d, name)
+        d.evict(name)
     d.ask("hog", 20_000)
     return [d.ask(name, 10_000) for name in started]
 
@@ -258,7 +248,7 @@ def test_forced_grants_are_limited_to_a_share_of_the_backend() -> None:
     d.idle(62.0)
     assert first in d.grants
     d.done(first)
-    evict(d, "s1")
+    d.evict("s1")
     d.idle(60.0)
     assert second not in d.grants
     d.idle(20.0)
@@ -268,7 +258,7 @@ def test_forced_grants_are_limited_to_a_share_of_the_backend() -> None:
 def test_soft_forced_grant_respects_the_pool() -> None:
     d = EngineDriver(ONE)
     fill(d, "s")
-    evict(d, "s")
+    d.evict("s")
     d.ask("hog", 38_000)
     held = d.ask("s", 10_000)
     d.idle(100.0)
@@ -291,7 +281,7 @@ def test_no_started_session_is_held_beyond_the_hard_bound(num_started: int) -> N
 def test_nobody_overtakes_an_overdue_session() -> None:
     d = EngineDriver(100_000)
     d.turn("big", 10_000)
-    evict(d, "big")
+    d.evict("big")
     hog = d.ask("hog", 60_000)
     big = d.ask("big", 50_000)
     d.idle(61.0)
@@ -307,7 +297,7 @@ def test_nobody_overtakes_an_overdue_session() -> None:
 def test_no_started_session_overtakes_an_overdue_one_either() -> None:
     d = EngineDriver(100_000, parameters=Parameters(growth_turns=0.0))
     fill(d, "big", "small")
-    evict(d, "big", "small")
+    d.evict("big", "small")
     d.ask("hog", 60_000)
     big = d.ask("big", 50_000)
     d.step(*[LeaseRenewed(lease_id=x) for x in d.engine.state.leases], after_s=2.0)
@@ -415,7 +405,7 @@ def test_new_sessions_wait_while_several_started_ones_are_stuck() -> None:
     d = EngineDriver(100_000)
     names = ["s1", "s2", "s3"]
     fill(d, *names)
-    evict(d, *names)
+    d.evict(*names)
     d.ask("hog", 60_000)
     stuck = [d.ask(name, 50_000) for name in names]
     new = d.ask("new", 1_000)
