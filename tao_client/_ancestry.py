@@ -49,6 +49,12 @@ def inherited_ancestry() -> tuple[str | None, str | None]:
     return parent, (root or parent) if parent else None
 
 
+def conversation_in_baggage() -> str | None:
+    """The conversation that the baggage of the current OpenTelemetry context names."""
+    named = _context_baggage().get(semconv.CONVERSATION_ID)
+    return named if isinstance(named, str) and named else None
+
+
 def _read_members() -> dict[str, str]:
     """The baggage of this process's environment; values stay encoded, with their properties."""
     text = os.environ.get(BAGGAGE_VARIABLE, "")

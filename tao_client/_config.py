@@ -1,8 +1,9 @@
 """Settings of one connection, checked once at the door.
 
 Arguments win over the environment: `TAO_ENDPOINT` (one URL, or several with commas between them),
-`TAO_API_KEY`, `TAO_TOOL_KEYS`, and `OTEL_SDK_DISABLED`, the standard switch that turns telemetry
-(our events) off. `TAO_DISABLED` stands above all of them and is read at each `connect` and `wrap`.
+`TAO_API_KEY`, `TAO_TOOL_KEYS`, `TAO_SPANS`, and `OTEL_SDK_DISABLED`, the standard switch that turns
+telemetry (our events) off. `TAO_DISABLED` stands above all of them and is read at each `connect`
+and `wrap`.
 """
 
 import os
@@ -20,6 +21,7 @@ ENDPOINT_VARIABLE = "TAO_ENDPOINT"
 API_KEY_VARIABLE = "TAO_API_KEY"
 DISABLED_VARIABLE = "TAO_DISABLED"
 TOOL_KEYS_VARIABLE = "TAO_TOOL_KEYS"
+SPANS_VARIABLE = "TAO_SPANS"
 CHARS_PER_TOKEN_VARIABLE = "TAO_CHARS_PER_TOKEN"
 CHARS_PER_TOKEN = 4.0
 MOST_ENDPOINTS = 4
@@ -45,6 +47,8 @@ class Config:
     """False sends no events; leases stay."""
     tool_keys: bool = True
     """False keeps command heads out of the events."""
+    spans: bool = False
+    """True makes spans of sessions and tool calls on the agent's own tracer provider."""
     chars_per_token: float = CHARS_PER_TOKEN
     """Characters of a prompt per token, until an engine has counted one. (0, 100]."""
 
@@ -56,6 +60,7 @@ def resolve_config(
     on_hold: "Callable[[HoldInfo], object] | None" = None,
     events: bool | None = None,
     tool_keys: bool | None = None,
+    spans: bool | None = None,
     chars_per_token: float | None = None,
 ) -> Config:
     """Settings from arguments, else the environment, else defaults.
@@ -67,12 +72,15 @@ def resolve_config(
         events = os.environ.get(OTEL_DISABLED_VARIABLE, "").strip().lower() != "true"
     if tool_keys is None:
         tool_keys = os.environ.get(TOOL_KEYS_VARIABLE, "").strip().lower() not in _FALSE_WORDS
+    if spans is None:
+        spans = os.environ.get(SPANS_VARIABLE, "").strip().lower() in _TRUE_WORDS
     return Config(
         endpoints=_checked_endpoints(endpoint or os.environ.get(ENDPOINT_VARIABLE, "")),
         api_key=_checked_key(api_key or os.environ.get(API_KEY_VARIABLE)),
         on_hold=on_hold,
         events=events,
         tool_keys=tool_keys,
+        spans=spans,
         chars_per_token=_checked_ratio(chars_per_token),
     )
 

@@ -165,6 +165,7 @@ def connect(
     on_hold: Callable[[HoldInfo], object] | None = None,
     events: bool | None = None,
     tool_keys: bool | None = None,
+    spans: bool | None = None,
     chars_per_token: float | None = None,
 ) -> None:
     """Connect this process to a coordinator. Waits for nothing: the first contact is made behind.
@@ -181,6 +182,9 @@ def connect(
             thread (or in the task) of the held call. What it raises does not reach the agent.
         events: False sends no events, leases stay. Default: off with `OTEL_SDK_DISABLED=true`.
         tool_keys: False keeps command heads out of the events. Default: off with `TAO_TOOL_KEYS=0`.
+        spans: True makes standard spans (`invoke_agent`, `execute_tool`) of sessions and tool calls
+            on the global tracer provider, for your own tracing backend. For loops of your own:
+            frameworks make theirs. Default: off, on with `TAO_SPANS=1`.
         chars_per_token: Characters per token of prompts that no engine has counted yet; every
             counted prompt corrects it. Default: `TAO_CHARS_PER_TOKEN`, else 4.
 
@@ -195,6 +199,7 @@ def connect(
         on_hold=on_hold,
         events=events,
         tool_keys=tool_keys,
+        spans=spans,
         chars_per_token=chars_per_token,
     )
     with _process.lock:

@@ -5,6 +5,7 @@ Made on the agent's thread in a few microseconds; turned into log records on a b
 
 import itertools
 import os
+import re
 import sys
 import time
 from collections.abc import Mapping
@@ -13,6 +14,9 @@ from dataclasses import dataclass, field
 from tao_client import semconv
 
 AttributeValue = str | int | float | bool | tuple[str, ...]
+
+LONGEST_ID = 128
+_UNSAFE = re.compile(r"[^A-Za-z0-9._:-]")
 
 _sequence = itertools.count(1)
 
@@ -53,6 +57,17 @@ def make_event(
 def new_id() -> str:
     """A fresh 128-bit id, also after fork (32 hexadecimal digits)."""
     return os.urandom(16).hex()
+
+
+def safe_id(session_id: str) -> str:
+    """The id as the wire allows it; ids that differ stay different."""
+    safe = _UNSAFE.sub("_", session_id)
+    if safe == session_id and len(safe) <= LONGEST_ID:
+        return safe
+    import hashlib  # rarely needed, and slow to load
+
+    digest = hashlib.sha256(session_id.encode(errors="surrogatepass")).hexdigest()[:12]
+    return f"{safe[: LONGEST_ID - 13]}-{digest}"
 
 
 def current_traceparent() -> str | None:

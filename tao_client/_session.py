@@ -7,7 +7,6 @@ the prompt (its size, its characters per token) stays with the session object.
 
 import contextlib
 import os
-import re
 import threading
 import weakref
 from collections.abc import Callable, Mapping
@@ -15,11 +14,11 @@ from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, ParamSpec, Self, TypeVar
 
-from tao_client import _ancestry, _config, _connection, _events, semconv
+from tao_client import _ancestry, _config, _connection, _events, _spans, semconv
 from tao_client._events import AttributeValue
 
 if TYPE_CHECKING:
-    from tao_client._courier import HeldLease
+    from tao_client._courier import Courier, HeldLease
     from tao_client._tools import ToolCall
     from tao_client._turn import Turn
 
@@ -29,10 +28,8 @@ R = TypeVar("R")
 EndReason = Literal["completed", "cancelled", "error", "abandoned"]
 WaitReason = Literal["user_input", "approval", "schedule", "external"]
 
-LONGEST_ID = 128
 _LEARNING_GAIN = 0.2
 """Weight of one counted prompt in what new sessions are estimated with."""
-_UNSAFE = re.compile(r"[^A-Za-z0-9._:-]")
 
 _current: ContextVar["Session | None"] = ContextVar("tao_session", default=None)
 _all_sessions: "weakref.WeakSet[Session]" = weakref.WeakSet()
@@ -93,7 +90,7 @@ class Session:
         root: str | None = None,
         parent: str | None = None,
     ) -> None:
-        self.id: str = safe_id(session_id) if session_id else f"s-{_events.new_id()}"
+        self.id: str = _events.safe_id(session_id) if session_id else f"s-{_events.new_id()}"
         """The id as it goes on the wire."""
         outer = _current.get()
         if parent is None and root is None and outer is not None:
@@ -102,10 +99,10 @@ class Session:
             priority = priority or outer.priority
         elif parent is None and root is None:
             parent, root = _ancestry.inherited_ancestry()
-            if parent is not None and safe_id(parent) == self.id:
+            if parent is not None and _events.safe_id(parent) == self.id:
                 parent = None  # the same session, going on in a child process
-        self.parent_id: str | None = safe_id(parent) if parent else None
-        self.root_id: str = safe_id(root) if root else self.parent_id or self.id
+        self.parent_id: str | None = _events.safe_id(parent) if parent else None
+        self.root_id: str = _events.safe_id(root) if root else self.parent_id or self.id
         """Id of the outermost session; its own id if it is that."""
         self.priority: int = int(priority)
         self.agent: str = agent
@@ -116,8 +113,10 @@ class Session:
         self._lock = threading.RLock()
         self._tokens: list[Token[Session | None]] = []
         self._open_calls: dict[str, None] = {}
-        self._has_heartbeat = False
+        self._heart: Courier | None = None
+        """Beats while calls are open; a connection that is replaced takes its own along."""
         self._has_ended = False
+        self._span: _spans.OwnSpan | None = None
         self._chars_per_token: float | None = None
         self._last_chars = 0
         self._last_tokens = 0
@@ -234,6 +233,9 @@ class Session:
         with self._lock:
             self._has_ended = False
         self._tokens.append(_current.set(self))
+        span = self._span = _spans.open_session_span(self.id, self.agent)
+        if span is not None:
+            span.attach()
         self.emit(semconv.SESSION_START, {})
         return self
 
@@ -249,6 +251,9 @@ class Session:
             _current.reset(self._tokens.pop())
         reason, error_type = end_of(exc)
         self.end(reason, error_type=error_type)
+        span, self._span = self._span, None
+        if span is not None and not self._is_foreign():
+            span.end(error_type)
 
     async def __aenter__(self) -> Self:
         return self.__enter__()
@@ -288,9 +293,11 @@ class Session:
         connection = _connection.active()
         with self._lock:
             self._open_calls[call_id] = None
-            if connection is None or connection.emitter is None or self._has_heartbeat:
+            if connection is None or connection.emitter is None:
                 return
-            self._has_heartbeat = True
+            if self._heart is connection.courier:
+                return
+            self._heart = connection.courier
         connection.courier.repeat(self._beat)
 
     def close_call(self, call_id: str) -> None:
@@ -339,7 +346,7 @@ class Session:
         with self._lock:
             call_ids = tuple(self._open_calls)
             if not call_ids:
-                self._has_heartbeat = False
+                self._heart = None
                 return False
         self.emit(semconv.SESSION_HEARTBEAT, {semconv.OPEN_CALL_IDS: call_ids})
         return True
@@ -351,18 +358,7 @@ class Session:
     def _forget_parent_process(self) -> None:
         self._lock = threading.RLock()
         self._open_calls.clear()
-        self._has_heartbeat = False
-
-
-def safe_id(session_id: str) -> str:
-    """The id as the wire allows it; ids that differ stay different."""
-    safe = _UNSAFE.sub("_", session_id)
-    if safe == session_id and len(safe) <= LONGEST_ID:
-        return safe
-    import hashlib  # rarely needed, and slow to load
-
-    digest = hashlib.sha256(session_id.encode(errors="surrogatepass")).hexdigest()[:12]
-    return f"{safe[: LONGEST_ID - 13]}-{digest}"
+        self._heart = None
 
 
 def end_of(error: BaseException | None) -> tuple[EndReason, str | None]:

@@ -25,14 +25,14 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from tao_client import _connection, semconv
 from tao_client import _span_reading as reading
+from tao_client._conversations import named_conversation
 from tao_client._session import Session, current_session
-from tao_client._tools import ToolCall
+from tao_client._tools import ToolCall, span_tellers
 
 logger = logging.getLogger("tao_client")
 
 SECOND_LOOK_S = 0.002
 LIVE_LIMIT = 4096
-SESSION_LIMIT = 1024
 QUEUE_LIMIT = 2048
 MOST_ANCESTORS = 64
 FAILURE = "a span was not read; further failures are logged at level debug"
@@ -45,9 +45,10 @@ class SpanProcessor(sdk_trace.SpanProcessor):
         provider.add_span_processor(tao.SpanProcessor())
 
     A call belongs to the `tao.session` that is open around it; outside any, to the conversation
-    that the span, the baggage or a parent span names; to neither: it is not told. Do not decorate
-    such tools with `@tao.tool` as well, or each call is told twice. Spans that a sampler drops are
-    never seen. Nothing is raised into the framework, and no arguments or results leave it.
+    that the span, the baggage or a parent span names; to neither: it is not told. A tool that is
+    decorated with `@tao.tool` (or told by an integration) under the same name as well is told once.
+    Spans that a sampler drops are never seen. Nothing is raised into the framework, and no
+    arguments or results leave it.
     """
 
     def __init__(self) -> None:
@@ -55,6 +56,7 @@ class SpanProcessor(sdk_trace.SpanProcessor):
         self._is_shut = False
         self._start_afresh()
         _all_processors.add(self)
+        span_tellers.add(self)
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         """A span begins: tell of it, if it is a tool's."""
@@ -88,6 +90,23 @@ class SpanProcessor(sdk_trace.SpanProcessor):
         for live in forgotten:
             _let_go(live)
 
+    def claim(self, session_id: str, tool_name: str) -> str | None:
+        """See `SpanTeller`."""
+        try:
+            span_id = trace.get_current_span().get_span_context().span_id
+            with self._lock:
+                live = self._live.get(span_id)
+            for one in () if live is None else (live, *self._ancestors(live)):
+                with one.lock:
+                    call = one.call
+                    if call is not None and (call.session_id, call.name) == (session_id, tool_name):
+                        return call.id
+                    one.told_inside.add(tool_name)
+        except Exception:
+            # A boundary: told twice is better than not running.
+            logger.log(self._failure_level(), FAILURE, exc_info=True)
+        return None
+
     # --- spans --------------------------------------------------------------------------------
 
     def _started(self, live: "_LiveSpan") -> None:
@@ -97,13 +116,15 @@ class SpanProcessor(sdk_trace.SpanProcessor):
         if evicted is not None:
             _let_go(evicted)
         attributes = live.attributes
+        if live.is_own:
+            return  # its tool call, if it is one, is told by whoever made the span
         if reading.is_tool_span(live.span.name, attributes):
             self._begin(live)
         elif live.span.kind is SpanKind.INTERNAL and reading.is_still_open(attributes):
             self._look_again(live)
 
     def _ended(self, live: "_LiveSpan") -> None:
-        if reading.is_tool_span(live.span.name, live.attributes):
+        if not live.is_own and reading.is_tool_span(live.span.name, live.attributes):
             self._begin(live)  # if it has not begun long since
         with live.lock, _within(live.span):
             live.has_ended = True
@@ -117,7 +138,9 @@ class SpanProcessor(sdk_trace.SpanProcessor):
             attributes = live.attributes
             name = reading.tool_name_of(live.span.name, attributes)
             ancestors = self._ancestors(live)
-            if any(one.call is not None and one.call.name == name for one in ancestors):
+            if name in live.told_inside:
+                return  # by `@tao.tool`, before this span was known to be a tool's
+            if any(one.tells(name) for one in ancestors):
                 return  # a protocol's own span inside the framework's, such as MCP's
             session = self._session_of(live, ancestors)
             if session is None:
@@ -129,7 +152,7 @@ class SpanProcessor(sdk_trace.SpanProcessor):
                 command=reading.command_of(name, attributes),
             )
             with _within(live.span):
-                live.call.begin(at_ns=live.span.start_time)
+                live.call.announce(at_ns=live.span.start_time)
 
     def _ancestors(self, live: "_LiveSpan") -> list["_LiveSpan"]:
         found: list[_LiveSpan] = []
@@ -151,12 +174,7 @@ class SpanProcessor(sdk_trace.SpanProcessor):
             conversation_id = next(filter(None, named), None)
         if conversation_id is None:
             return None
-        with self._lock:
-            session = self._sessions.pop(conversation_id, None) or Session(conversation_id)
-            self._sessions[conversation_id] = session
-            if len(self._sessions) > SESSION_LIMIT:
-                self._sessions.popitem(last=False)
-        return session
+        return named_conversation(conversation_id)
 
     # --- the second look ----------------------------------------------------------------------
 
@@ -194,7 +212,6 @@ class SpanProcessor(sdk_trace.SpanProcessor):
         # Re-entrant, because a destructor may end a span on the thread that is inside.
         self._lock = threading.RLock()
         self._live: OrderedDict[int, _LiveSpan] = OrderedDict()
-        self._sessions: OrderedDict[str, Session] = OrderedDict()
         self._queue: queue.SimpleQueue[tuple[float, _LiveSpan] | None] = queue.SimpleQueue()
         self._has_thread = False
 
@@ -208,7 +225,10 @@ class SpanProcessor(sdk_trace.SpanProcessor):
 class _LiveSpan:
     """A span that has begun and not ended, and the call that was made of it."""
 
-    __slots__ = ("baggage_id", "call", "has_ended", "lock", "parent_id", "session", "span")
+    __slots__ = (
+        "baggage_id", "call", "has_ended", "is_own", "lock", "parent_id", "session", "span",
+        "told_inside",
+    )  # fmt: skip
 
     def __init__(self, span: Span, parent_context: Context | None) -> None:
         self.span = span
@@ -218,12 +238,23 @@ class _LiveSpan:
         self.baggage_id = named if isinstance(named, str) and named else None
         self.call: ToolCall | None = None
         self.has_ended = False
+        scope = span.instrumentation_scope
+        self.is_own = scope is not None and scope.name == semconv.SCOPE_NAME
+        """Made by `_spans`."""
+        self.told_inside: set[str] = set()
+        """Names of tools whose calls inside this span were told by others."""
         self.lock = threading.RLock()
         """Held while the call begins or ends, so that no end overtakes its start."""
 
     @property
     def span_id(self) -> int:
         return self.span.get_span_context().span_id
+
+    def tells(self, tool_name: str) -> bool:
+        """Whether this span is a call of that tool, which is told."""
+        if self.is_own:
+            return self.attributes.get(semconv.TOOL_NAME) == tool_name
+        return self.call is not None and self.call.name == tool_name
 
     @property
     def attributes(self) -> reading.Attributes:

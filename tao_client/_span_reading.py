@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import cast
 
 from tao_client import semconv
-from tao_client._tools import SHELL_NAMES
+from tao_client._commands import SHELL_NAMES
 
 Attributes = Mapping[str, object]
 

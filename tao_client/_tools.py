@@ -4,34 +4,40 @@
 each call of it inside a session is one.
 """
 
+import contextlib
 import functools
 import inspect
 import math
 import os
-import re
 import time
-from collections.abc import Callable, Coroutine
+import weakref
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from types import TracebackType
 from typing import Any, ParamSpec, Protocol, Self, TypeVar, cast, overload
 
-from tao_client import _connection, _events, semconv
-from tao_client._session import Session, current_session, end_of
+from tao_client import _connection, _events, _spans, semconv
+from tao_client._commands import SHELL_NAMES, command_head
+from tao_client._conversations import current_conversation
+from tao_client._session import Session, end_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Y = TypeVar("Y")
+S = TypeVar("S")
 
-SHELL_NAMES = frozenset({"bash", "shell", "sh", "zsh", "terminal", "run_command", "execute_bash"})
-"""Tools whose `command` is a shell command line."""
-_WITH_SUBCOMMAND = frozenset(
-    {"git", "pip", "pip3", "uv", "npm", "pnpm", "yarn", "cargo", "go", "make", "docker", "kubectl"}
-)
-_PREFIX_WORDS = frozenset({"sudo", "time", "nohup", "env", "exec", "command"})
-_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=\S*")
-_PLAIN_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,39}")
-_PYTHON = re.compile(r"python[0-9.]*")
-_DIRECTORY_CHANGE = re.compile(r"\s*(?:cd|pushd|source|\.|export|set)\s[^&;|\n]*(?:&&|;|\n)")
-_COMMAND_END = re.compile(r"[|&;\n<>()`]|\$\(")
-LONGEST_COMMAND_LOOKED_AT = 1000
+
+class SpanTeller(Protocol):
+    """Who tells the tool calls that spans are."""
+
+    def claim(self, session_id: str, tool_name: str) -> str | None:
+        """Id of the call, if a span around here is this call and has been told. Never raises.
+
+        Else the caller tells it, and the span does not any more.
+        """
+        ...
+
+
+span_tellers: "weakref.WeakSet[SpanTeller]" = weakref.WeakSet()
 
 
 class ToolCall:
@@ -59,6 +65,12 @@ class ToolCall:
         self._process_id = os.getpid()
         self._started_s = 0.0
         self._is_open = False
+        self._span: _spans.OwnSpan | None = None
+
+    @property
+    def session_id(self) -> str:
+        """Id of the session that it belongs to."""
+        return self._session.id
 
     def progress(self, ratio: float, *, remaining_s: float | None = None) -> None:
         """The call has done this share of its work, 0 to 1."""
@@ -68,8 +80,16 @@ class ToolCall:
         """The call is expected to end in `remaining_s` seconds; a later call replaces it."""
         self._update(None, remaining_s)
 
-    def begin(self, *, at_ns: int | None = None) -> None:
+    def begin(self) -> None:
         """The call begins. Entering the `with` block does it.
+
+        Where a `SpanProcessor` has told the same call by a framework's span, it is not told again:
+        this object then speaks for that one, and has its id.
+        """
+        self._begin(is_current=False)
+
+    def announce(self, *, at_ns: int | None = None) -> None:
+        """Tell that the call has begun; for who knows that nobody else tells it.
 
         Args:
             at_ns: Wall time at which it began, nanoseconds, if that is not now.
@@ -112,6 +132,8 @@ class ToolCall:
                 semconv.ERROR_TYPE: error_type,
             },
         )
+        if self._span is not None:
+            self._span.end(error_type)
 
     def forget(self) -> None:
         """How the call ends will never be known: stop saying that it is open."""
@@ -119,7 +141,7 @@ class ToolCall:
         self._session.close_call(self.id)
 
     def __enter__(self) -> Self:
-        self.begin()
+        self._begin(is_current=True)
         return self
 
     def __exit__(
@@ -145,6 +167,17 @@ class ToolCall:
         traceback: TracebackType | None,
     ) -> None:
         self.__exit__(exc_type, exc, traceback)
+
+    def _begin(self, *, is_current: bool) -> None:
+        for teller in list(span_tellers):
+            told_id = teller.claim(self._session.id, self.name)
+            if told_id is not None:
+                self.id = told_id
+                return
+        self._span = _spans.open_tool_span(self._session.id, self.name, self.id)
+        if self._span is not None and is_current:
+            self._span.attach()
+        self.announce()
 
     def _update(self, ratio: float | None, remaining_s: float | None) -> None:
         self._session.emit(
@@ -191,8 +224,9 @@ def tool(
 ) -> "Callable[P, R] | ToolDecorator":
     """Make each call of a function, inside a session, a tool call: `@tao.tool` or `@tao.tool(...)`.
 
-    Works on plain and on `async` functions; outside a session the function is just called. For a
-    shell tool (named `bash`, `shell`, ...) the head of its `command` argument becomes the key.
+    Works on plain and on `async` functions, and on generators of both kinds, whose call lasts from
+    the first item to the last; outside a session the function is just called. For a shell tool
+    (named `bash`, `shell`, ...) the head of its `command` argument becomes the key.
 
     Args:
         function: The function, when used without parentheses.
@@ -205,7 +239,7 @@ def tool(
     def open_call(
         tool_name: str, args: tuple[object, ...], kwargs: dict[str, object]
     ) -> ToolCall | None:
-        session = current_session()
+        session = current_conversation()
         if session is None:
             return None
         command = None
@@ -230,11 +264,18 @@ class ToolDecorator(Protocol):
         ...
 
 
+OpenCall = Callable[[str, tuple[object, ...], dict[str, object]], ToolCall | None]
+
+
 def _decorated(
     function: Callable[P, R],
     tool_name: str,
-    open_call: Callable[[str, tuple[object, ...], dict[str, object]], ToolCall | None],
+    open_call: OpenCall,
 ) -> Callable[P, R]:
+    if inspect.isgeneratorfunction(function):
+        return cast("Callable[P, R]", _decorated_generator(function, tool_name, open_call))
+    if inspect.isasyncgenfunction(function):
+        return cast("Callable[P, R]", _decorated_async_generator(function, tool_name, open_call))
     if inspect.iscoroutinefunction(function):
         awaited = cast("Callable[P, Coroutine[Any, Any, object]]", function)
 
@@ -259,34 +300,46 @@ def _decorated(
     return call_sync
 
 
-def command_head(command: str) -> str | None:
-    """The part of a command line that says what kind of command it is; never an argument.
+def _decorated_generator(
+    function: Callable[P, Generator[Y, S, R]], tool_name: str, open_call: OpenCall
+) -> Callable[P, Generator[Y, S, R]]:
+    @functools.wraps(function)
+    def call_generator(*args: P.args, **kwargs: P.kwargs) -> Generator[Y, S, R]:
+        with _from_first_to_last_item(open_call(tool_name, args, kwargs)):
+            return (yield from function(*args, **kwargs))
 
-    The first word without its path, the module of `python -m`, the sub-command of `git`, `pip`,
-    `npm`, `cargo`, `go`, `make`, `docker` and their kin. What only prepares it (`cd DIR &&`,
-    `export`, assignments, `sudo`, `timeout 60`) is passed over.
+    return call_generator
 
-    >>> command_head("cd /repo && PYTHONPATH=. python -m pytest -q tests/test_secret.py")
-    'python -m pytest'
-    """
-    text = command[:LONGEST_COMMAND_LOOKED_AT]
-    while match := _DIRECTORY_CHANGE.match(text):
-        text = text[match.end() :]
-    words = _COMMAND_END.split(text.strip(), maxsplit=1)[0].split()
-    while words and (_ASSIGNMENT.fullmatch(words[0]) or words[0] in _PREFIX_WORDS):
-        words = words[1:]
-    if len(words) > 2 and words[0] == "timeout":
-        words = words[2:]
-    if not words:
-        return None
-    first = words[0].rsplit("/", 1)[-1]
-    if not _PLAIN_WORD.fullmatch(first):
-        return None
-    rest = words[1:]
-    if _PYTHON.fullmatch(first):
-        module = rest[1] if len(rest) > 1 and rest[0] == "-m" else ""
-        return f"{first} -m {module}" if _PLAIN_WORD.fullmatch(module) else first
-    if first in _WITH_SUBCOMMAND:
-        subcommand = next((word for word in rest if not word.startswith("-")), "")
-        return f"{first} {subcommand}" if _PLAIN_WORD.fullmatch(subcommand) else first
-    return first
+
+def _decorated_async_generator(
+    function: Callable[P, AsyncGenerator[Y, S]], tool_name: str, open_call: OpenCall
+) -> Callable[P, AsyncGenerator[Y, S]]:
+    @functools.wraps(function)
+    async def call_generator(*args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[Y, S]:
+        with _from_first_to_last_item(open_call(tool_name, args, kwargs)):
+            async with contextlib.aclosing(function(*args, **kwargs)) as inner:
+                # What `yield from` does, which there is not for these.
+                try:
+                    item = await anext(inner)
+                    while True:
+                        try:
+                            sent = yield item
+                        except GeneratorExit:
+                            raise
+                        except BaseException as error:  # noqa: BLE001 - it goes where it belongs
+                            item = await inner.athrow(error)
+                        else:
+                            item = await inner.asend(sent)
+                except StopAsyncIteration:
+                    return
+
+    return call_generator
+
+
+def _from_first_to_last_item(call: ToolCall | None) -> contextlib.ExitStack:
+    stack = contextlib.ExitStack()
+    if call is not None:
+        # Its span is not the current one: what runs between two items is the caller's.
+        call.begin()
+        stack.push(call)
+    return stack

@@ -13,6 +13,7 @@ from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Self, cast
 
 from tao_client import _connection
+from tao_client._conversations import current_conversation
 from tao_client._model_call import (
     ModelCall,
     Passage,
@@ -20,7 +21,6 @@ from tao_client._model_call import (
     routed_request,
     spend_timeout,
 )
-from tao_client._session import current_session
 from tao_client.errors import HoldTimeoutError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class RoutingTransport:
         if connection is None or connection.coordinators.are_away:
             return None
         call = read_model_call(request)
-        return None if call is None else (call, Passage(call, current_session()))
+        return None if call is None else (call, Passage(call, current_conversation()))
 
     def prepare(
         self, request: "httpx2.Request", call: ModelCall, passage: Passage

@@ -30,22 +30,21 @@ class Usage:
     cached_tokens: int | None = None
     output_tokens: int | None = None
 
-    def updated(self, newer: "Usage") -> "Usage":
-        """This, with everything that `newer` says."""
-        return Usage(
-            self.input_tokens if newer.input_tokens is None else newer.input_tokens,
-            self.cached_tokens if newer.cached_tokens is None else newer.cached_tokens,
-            self.output_tokens if newer.output_tokens is None else newer.output_tokens,
-        )
-
 
 def read_usage(document: object) -> Usage:
     """The usage inside a reply or a stream's chunk: chat, completions, responses, messages."""
+    return _read_counts(_usage_object(document))
+
+
+def _usage_object(document: object) -> dict[str, object]:
     reply = _mapping(document)
     usage = reply.get("usage")
     for envelope in ("response", "message"):
         usage = usage or _mapping(reply.get(envelope)).get("usage")
-    counts = _mapping(usage)
+    return _mapping(usage)
+
+
+def _read_counts(counts: dict[str, object]) -> Usage:
     details = _mapping(counts.get("prompt_tokens_details") or counts.get("input_tokens_details"))
     cached_tokens = _count(details.get("cached_tokens"))
     input_tokens = _count(counts.get("prompt_tokens", counts.get("input_tokens")))
@@ -98,6 +97,7 @@ class StreamReader:
         self.has_token = False
         """More has come than what a stream opens with."""
         self._takes_usage_out = takes_usage_out
+        self._counts: dict[str, object] = {}
         self._line = b""
         self._event = b""
         self._is_unwanted = False
@@ -153,7 +153,11 @@ class StreamReader:
             chunk = _mapping(json.loads(data))
         except ValueError:
             return
-        self.usage = self.usage.updated(read_usage(chunk))
+        # Number by number, and only then added up: a stream may say some of them again, with null
+        # for those that it has said before.
+        said = _usage_object(chunk).items()
+        self._counts.update({name: value for name, value in said if value is not None})
+        self.usage = _read_counts(self._counts)
         self._is_unwanted = chunk.get("choices") == [] and bool(chunk.get("usage"))
         if chunk.get("type") in _LAST_TYPES:
             self.is_complete = True

@@ -11,7 +11,7 @@ def test_agent_tells_of_its_tools():
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from tao_client import _connection
+from tao_client import _connection, _conversations
 from tao_client._events import AttributeValue as AttributeValue
 from tao_client._events import Event as Event
 
@@ -35,3 +35,4 @@ def capture_events() -> Generator[list[Event]]:
 def reset() -> None:
     """Disconnect and look at the environment anew at the next use: a clean start for each test."""
     _connection.reset()
+    _conversations.forget_conversations()

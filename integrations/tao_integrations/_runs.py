@@ -70,7 +70,9 @@ class OpenCalls:
             with self._lock:
                 if len(self._calls) >= OPEN_CALLS_MAX:
                     return
-                self._calls[key] = (session, call.__enter__())
+                # Not entered: its end may come in another thread or context.
+                call.begin()
+                self._calls[key] = (session, call)
 
     def end(self, key: Hashable, error: BaseException | None = None) -> None:
         """The tool call has ended, with this error or well. An unknown one is passed over."""

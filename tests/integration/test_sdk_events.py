@@ -142,6 +142,19 @@ def test_open_tools_are_named_in_heartbeats(
     assert last.attributes["tao.tool.open.call_ids"] == ("c1",)
 
 
+def test_session_that_outlives_a_connection_has_heartbeats_on_the_next(
+    coordinator: CoordinatorStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_courier, "HEARTBEAT_S", 0.05)
+    tao.connect(free_url())
+    with tao.session("s") as s, s.tool_call("a", call_id="a1"):
+        tao.connect(coordinator.url)
+        with s.tool_call("b", call_id="b1"):
+            assert eventually(lambda: coordinator.events_named("tao.session.heartbeat"))
+    beat = coordinator.events_named("tao.session.heartbeat")[0]
+    assert beat.attributes["tao.tool.open.call_ids"] == ("a1", "b1")
+
+
 def test_otel_sdk_disabled_sends_no_events_and_keeps_the_leases(
     coordinator: CoordinatorStub, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -67,10 +67,13 @@ def test_dead_coordinator_does_not_disturb_the_framework(
     assert not coordinator.requests
 
 
-def test_tools_of_an_instrumented_pydantic_ai_agent_are_told() -> None:
+@pytest.mark.parametrize("how", ["spans", "spans and decorator", "spans and capability"])
+def test_tools_of_an_instrumented_pydantic_ai_agent_are_told_once(how: str) -> None:
     """With the real framework, whose spans have all attributes at their start."""
     from pydantic_ai import Agent, InstrumentationSettings
     from pydantic_ai.models.test import TestModel
+
+    from tao_integrations.pydantic_ai import TaoCapability
 
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(tao.SpanProcessor())
@@ -80,7 +83,12 @@ def test_tools_of_an_instrumented_pydantic_ai_agent_are_told() -> None:
         open_at_start.extend(event.name for event in events)
         return query
 
-    agent = Agent(TestModel(), name="a", tools=[search])
+    agent = Agent(
+        TestModel(),
+        name="a",
+        tools=[tao.tool(search) if "decorator" in how else search],
+        capabilities=[TaoCapability()] if "capability" in how else [],
+    )
     Agent.instrument_all(InstrumentationSettings(tracer_provider=provider))
 
     async def main() -> None:
@@ -92,10 +100,10 @@ def test_tools_of_an_instrumented_pydantic_ai_agent_are_told() -> None:
     finally:
         Agent.instrument_all(False)
         provider.shutdown()
-    assert open_at_start == ["tao.tool.start"]
-    start, end = events
+    assert open_at_start[-1:] == ["tao.tool.start"]
+    start, end = (event for event in events if "session" not in event.name)
     assert (start.name, end.name) == ("tao.tool.start", "tao.tool.end")
-    for event in events:
+    for event in (start, end):
         assert event.attributes["gen_ai.conversation.id"] == "c1"
         assert event.attributes["gen_ai.tool.name"] == "search"
     assert start.attributes["gen_ai.tool.call.id"] == end.attributes["gen_ai.tool.call.id"]

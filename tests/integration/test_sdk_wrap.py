@@ -17,6 +17,7 @@ from openai.types.chat import (
     ChatCompletionMessageParam,
     ChatCompletionStreamOptionsParam,
 )
+from opentelemetry import baggage, context
 from sdk_stubs import USAGE, BackendStub, CoordinatorStub, eventually
 
 import tao_client as tao
@@ -320,6 +321,25 @@ def test_call_outside_any_session_is_a_session_of_its_own(fleet: Fleet) -> None:
     assert eventually(lambda: len(fleet.coordinator.events_named("tao.session.end")) == 2)
     ended = fleet.coordinator.events_named("tao.session.end")
     assert {one.attributes["gen_ai.conversation.id"] for one in ended} == {first, second}
+
+
+def test_call_outside_any_session_belongs_to_the_conversation_of_the_baggage(fleet: Fleet) -> None:
+    """As Pydantic AI sets it; it has one name for all its turns, and no end that we know."""
+    client = fleet.client()
+    token = context.attach(baggage.set_baggage("gen_ai.conversation.id", "swe-7"))
+    try:
+        ask(client)
+        ask(client)
+        with tao.session("of-the-sdk"):
+            ask(client)
+    finally:
+        context.detach(token)
+    ids = [one.json["session_id"] for one in fleet.coordinator.leases]
+    assert ids == ["swe-7", "swe-7", "of-the-sdk"]
+    assert fleet.coordinator.leases[1].json["input_tokens"] == USAGE["prompt_tokens"]
+    assert eventually(lambda: fleet.coordinator.events_named("tao.session.end"))
+    (end,) = fleet.coordinator.events_named("tao.session.end")
+    assert end.attributes["gen_ai.conversation.id"] == "of-the-sdk"
 
 
 def test_prompt_size_is_learned_from_turn_to_turn(fleet: Fleet) -> None:

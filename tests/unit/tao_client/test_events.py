@@ -6,7 +6,7 @@ from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk.trace import TracerProvider
 
 from tao_client import semconv
-from tao_client._events import current_traceparent, make_event, new_id
+from tao_client._events import current_traceparent, make_event, new_id, safe_id
 from tao_client._otlp import _Collector
 
 
@@ -54,3 +54,19 @@ def test_collector_gives_each_record_once() -> None:
     assert [one.log_record.event_name for one in collector.take()] == ["a"]
     assert collector.take() == []
     provider.shutdown()
+
+
+@pytest.mark.parametrize("given", ["swe-17", "A.b_c:d-9", "x" * 128])
+def test_ids_that_are_allowed_stay(given: str) -> None:
+    assert safe_id(given) == given
+
+
+def test_ids_that_are_not_allowed_are_replaced_and_stay_apart() -> None:
+    given = ["org/repo", "org repo", "org_repo", "x" * 129, "x" * 130, "é", "\ud800"]
+    safe = [safe_id(one) for one in given]
+    assert len(set(safe)) == len(given)
+    assert safe[2] == "org_repo"
+    assert safe[0].startswith("org_repo-")
+    for one in safe:
+        assert 1 <= len(one) <= 128
+        assert all(char.isascii() and (char.isalnum() or char in "._:-") for char in one)

@@ -9,7 +9,7 @@ import pytest
 
 import tao_client as tao
 from tao_client import testing
-from tao_client._session import end_of, safe_id
+from tao_client._session import end_of
 
 
 @pytest.fixture(autouse=True)
@@ -166,22 +166,6 @@ def test_copy_in_another_process_does_not_end_it(monkeypatch: pytest.MonkeyPatch
             monkeypatch.setattr(os, "getpid", lambda: -1)
         monkeypatch.undo()
     assert [one.name for one in events] == ["tao.session.start"]
-
-
-@pytest.mark.parametrize("given", ["swe-17", "A.b_c:d-9", "x" * 128])
-def test_ids_that_are_allowed_stay(given: str) -> None:
-    assert safe_id(given) == given
-
-
-def test_ids_that_are_not_allowed_are_replaced_and_stay_apart() -> None:
-    given = ["org/repo", "org repo", "org_repo", "x" * 129, "x" * 130, "é", "\ud800"]
-    safe = [safe_id(one) for one in given]
-    assert len(set(safe)) == len(given)
-    assert safe[2] == "org_repo"
-    assert safe[0].startswith("org_repo-")
-    for one in safe:
-        assert 1 <= len(one) <= 128
-        assert all(char.isascii() and (char.isalnum() or char in "._:-") for char in one)
 
 
 def test_tokens_are_estimated_from_what_the_engine_counted_last() -> None:

@@ -217,6 +217,88 @@ def test_protocols_own_span_of_the_same_call_is_not_told_again(
     assert tools == ["search", "fetch", "fetch", "search"]
 
 
+def test_decorated_tool_inside_the_frameworks_span_is_told_once(
+    events: list[Event], tracer: Tracer
+) -> None:
+    """`@agent.tool` above `@tao.tool`: the span has begun when the function is called."""
+
+    @tao.tool(timeout_s=30)
+    def search(query: str) -> str:
+        with current().tool_call("search") as call:
+            call.progress(0.5)
+        return query
+
+    with tao.session("swe-1"):
+        own_id = {"gen_ai.tool.call.id": "of-the-model"}
+        with tracer.start_as_current_span("execute_tool search", attributes=TOOL | own_id):
+            search("a")
+        search("b")
+    assert [one[2] for one in told(events[1:4])] == ["of-the-model"] * 3
+    assert [one.name.rsplit(".", 1)[1] for one in events[1:4]] == ["start", "progress", "end"]
+    outside = [one.name.rsplit(".", 1)[1] for one in events[4:-1]]
+    assert outside == ["start", "start", "progress", "end", "end"], "no span there, two calls"
+
+
+def current() -> tao.Session:
+    session = tao.current_session()
+    assert session is not None
+    return session
+
+
+@pytest.mark.usefixtures("late_look")
+def test_decorated_tool_in_a_span_that_says_late_what_it_is_is_told_once(
+    events: list[Event], tracer: Tracer
+) -> None:
+    @tao.tool
+    def search() -> None: ...
+
+    with tao.session("swe-1"):
+        with tracer.start_as_current_span("call tool") as span:
+            with tracer.start_as_current_span("in between"):
+                search()
+            span.set_attributes(TOOL)
+        with tracer.start_as_current_span("call tool") as span:
+            span.set_attributes(TOOL)
+    starts = [one for one in events if one.name == "tao.tool.start"]
+    assert len(starts) == 2, "one by the decorator, one by the second span"
+
+
+def test_other_tools_and_other_sessions_inside_a_tools_span_are_told_as_well(
+    events: list[Event], tracer: Tracer
+) -> None:
+    @tao.tool
+    def search() -> None: ...
+
+    @tao.tool
+    def fetch() -> None: ...
+
+    with (
+        tao.session("outer"),
+        tracer.start_as_current_span("execute_tool search", attributes=TOOL),
+    ):
+        fetch()
+        with tao.session("of-a-sub-agent"):
+            search()
+    starts = [
+        (one.attributes["gen_ai.conversation.id"], one.attributes["gen_ai.tool.name"])
+        for one in events
+        if one.name == "tao.tool.start"
+    ]
+    assert starts == [("outer", "search"), ("outer", "fetch"), ("of-a-sub-agent", "search")]
+
+
+def test_claim_that_goes_wrong_is_told_twice_rather_than_not_run(
+    events: list[Event], tracer: Tracer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("of ours")
+
+    monkeypatch.setattr(_span_processor.trace, "get_current_span", fail)
+    with tao.session() as s, s.tool_call("x"):
+        pass
+    assert names(events)[1:3] == ["tao.tool.start", "tao.tool.end"]
+
+
 def test_failure_is_told(events: list[Event], tracer: Tracer) -> None:
     with (
         pytest.raises(LookupError),
@@ -251,6 +333,7 @@ def test_nothing_that_goes_wrong_reaches_the_framework(
                 pass
     assert events == []
     assert len(caplog.records) == 1
+    assert caplog.records[0].exc_info, "with its traceback, to be reported"
 
 
 @pytest.mark.usefixtures("late_look")
@@ -281,7 +364,6 @@ def test_maps_are_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(_span_processor, "LIVE_LIMIT", 10)
-    monkeypatch.setattr(_span_processor, "SESSION_LIMIT", 5)
     monkeypatch.setattr(_span_processor, "QUEUE_LIMIT", 0)
     spans: list[trace.Span] = []
     for number in range(30):
@@ -289,7 +371,6 @@ def test_maps_are_bounded(
         spans.append(tracer.start_span("x", attributes=attributes))
         spans.append(tracer.start_span("never a tool"))
     assert len(processor._live) == 10
-    assert len(processor._sessions) == 5
     assert processor._queue.qsize() == 0
     for span in spans:
         span.end()

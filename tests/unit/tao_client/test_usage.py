@@ -203,6 +203,28 @@ def test_messages_stream_adds_up() -> None:
     assert reader.usage == Usage(23, 20, 55)
 
 
+@pytest.mark.parametrize(
+    "repeated",
+    [
+        {"input_tokens": 3},
+        {"input_tokens": 3, "cache_read_input_tokens": None, "cache_creation_input_tokens": None},
+        {"input_tokens": None, "cache_read_input_tokens": 20},
+    ],
+)
+def test_messages_stream_that_repeats_a_part_keeps_the_rest(repeated: dict[str, object]) -> None:
+    reader = StreamReader(takes_usage_out=False)
+    first = {
+        "input_tokens": 3,
+        "cache_read_input_tokens": 20,
+        "cache_creation_input_tokens": 5,
+        "output_tokens": 1,
+    }
+    reader.feed(stream({"type": "message_start", "message": {"usage": first}}))
+    last = {**repeated, "output_tokens": 55}
+    reader.feed(stream({"type": "message_delta", "usage": last}))
+    assert reader.usage == Usage(28, 20, 55)
+
+
 def test_messages_stream_corrects_what_it_first_said() -> None:
     """As vLLM does it: first the whole prompt, at the end without what the cache held."""
     reader = StreamReader(takes_usage_out=False)
