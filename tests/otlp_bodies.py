@@ -1,11 +1,14 @@
-"""Builds OTLP log requests for tests: by the generated protobuf classes and as plain JSON."""
+"""Builds OTLP requests for tests: by the generated protobuf classes and as plain JSON."""
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs, ScopeLogs
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, Status
 
 Value = str | bool | int | float | Sequence[str]
 Record = tuple[str, Mapping[str, Value]]
@@ -37,6 +40,57 @@ def json_body(records: Sequence[Record], time_unix_ns: int = 0) -> bytes:
         for name, attributes in records
     ]
     return json.dumps({"resourceLogs": [{"scopeLogs": [{"logRecords": logs}]}]}).encode()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpanSpec:
+    """One span; ids in hex."""
+
+    name: str = "execute_tool bash"
+    trace_id: str = "5b8efff798038103d269b633813fc60c"
+    span_id: str = "eee19b7ec3c1b174"
+    parent_span_id: str = ""
+    start_ns: int = 1_000_000_000
+    end_ns: int = 3_500_000_000
+    is_error: bool = False
+    attributes: Mapping[str, Value] = field(default_factory=dict[str, Value])
+
+
+def protobuf_spans_body(spans: Sequence[SpanSpec]) -> bytes:
+    built = [
+        Span(
+            name=span.name,
+            trace_id=bytes.fromhex(span.trace_id),
+            span_id=bytes.fromhex(span.span_id),
+            parent_span_id=bytes.fromhex(span.parent_span_id),
+            start_time_unix_nano=span.start_ns,
+            end_time_unix_nano=span.end_ns,
+            status=Status(code=Status.STATUS_CODE_ERROR) if span.is_error else None,
+            attributes=[KeyValue(key=k, value=_any(v)) for k, v in span.attributes.items()],
+        )
+        for span in spans
+    ]
+    scope = ScopeSpans(spans=built)
+    request = ExportTraceServiceRequest(resource_spans=[ResourceSpans(scope_spans=[scope])])
+    return request.SerializeToString()
+
+
+def json_spans_body(spans: Sequence[SpanSpec]) -> bytes:
+    built = [
+        {
+            "name": span.name,
+            "traceId": span.trace_id.upper(),
+            "spanId": span.span_id,
+            "parentSpanId": span.parent_span_id,
+            "kind": 1,
+            "startTimeUnixNano": str(span.start_ns),
+            "endTimeUnixNano": span.end_ns,
+            "status": {"code": 2} if span.is_error else {},
+            "attributes": [{"key": k, "value": _json(v)} for k, v in span.attributes.items()],
+        }
+        for span in spans
+    ]
+    return json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": built}]}]}).encode()
 
 
 def _any(value: Value) -> AnyValue:

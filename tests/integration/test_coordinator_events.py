@@ -10,8 +10,11 @@ from coordinator_process import CoordinatorProcess, coordinator, stub_backends, 
 from opentelemetry._logs import SeverityNumber
 from opentelemetry.exporter.otlp.proto.http import Compression
 from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk._logs.export import SimpleLogRecordProcessor
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from otlp_bodies import Record, json_body, protobuf_body
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -71,6 +74,58 @@ def test_coordinator_takes_the_opentelemetry_exporter(
         wait_until(lambda: open_calls(service, session_id) == [])
     finally:
         provider.shutdown()
+
+
+def test_coordinator_takes_the_opentelemetry_span_exporter(service: CoordinatorProcess) -> None:
+    before = service.state()["counters"]["tool_ends"]
+    attributes = CALL | {semconv.CONVERSATION_ID: "otel-spans"}
+    headers = {"content-type": "application/x-protobuf"}
+    service.call("POST", "/v1/logs", protobuf_body([(semconv.TOOL_START, attributes)]), headers)
+    exporter = OTLPSpanExporter(endpoint=f"{service.url}/v1/traces", timeout=5)
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(exporter))
+    try:
+        tracer = provider.get_tracer("a framework")
+        # Only the agent's span names the conversation, and it ends after the tool's.
+        with tracer.start_as_current_span("invoke_agent coder") as agent:
+            agent.set_attribute(semconv.CONVERSATION_ID, "otel-spans")
+            with tracer.start_as_current_span("execute_tool bash") as tool:
+                tool.set_attribute(semconv.TOOL_CALL_ID, "c1")
+        provider.force_flush()
+    finally:
+        provider.shutdown()
+    assert service.state()["counters"]["tool_ends"] == before + 1
+    assert open_calls(service, "otel-spans") == []
+
+
+def test_claude_code_hooks_open_and_close_calls(service: CoordinatorProcess) -> None:
+    call = {
+        "session_id": "claude-hooks",
+        "tool_name": "Bash",
+        "tool_use_id": "toolu_1",
+        "tool_input": {"command": "make test", "run_in_background": True},
+    }
+
+    def hook(name: str, **fields: object) -> None:
+        body = {"hook_event_name": name, **call, **fields}
+        reply = service.call("POST", "/hooks/claude-code", body)
+        assert (reply.status, reply.json()) == (200, {})
+
+    hook("PreToolUse")
+    assert open_calls(service, "claude-hooks") == ["toolu_1"]
+    hook("PostToolUse", tool_response={"backgroundTaskId": "b7"}, duration_ms=12)
+    assert open_calls(service, "claude-hooks") == ["b7"]
+    prompt = "<task-notification><task-id>b7</task-id><status>completed</status>"
+    hook("UserPromptSubmit", prompt=prompt)
+    assert open_calls(service, "claude-hooks") == []
+    # The log records of the same call come seconds later, in a batch.
+    attributes = {"session.id": "claude-hooks", "tool_use_id": "toolu_1", "tool_name": "Bash"}
+    late: Record = ("claude_code.tool_decision", attributes | {"decision": "accept"})
+    headers = {"content-type": "application/json"}
+    assert service.call("POST", "/v1/logs", json_body([late]), headers).body == b"{}"
+    assert open_calls(service, "claude-hooks") == []
+    hook("SessionEnd")
+    assert all(s["session_id"] != "claude-hooks" for s in service.state()["sessions"])
 
 
 @pytest.mark.parametrize("compress", [None, gzip.compress, zlib.compress])

@@ -227,7 +227,7 @@ class PlanSolved:
     """A `scheduling.placement.Plan` for the problem that was given; `None`: nobody made one."""
 
 
-Event = (
+SessionEvent = (
     SessionStarted
     | SessionEnded
     | SessionWaiting
@@ -236,6 +236,11 @@ Event = (
     | ToolStarted
     | ToolProgressed
     | ToolEnded
+)
+"""What emitters tell of a session; every one carries its `session_id`."""
+
+Event = (
+    SessionEvent
     | TurnRequested
     | PollStarted
     | PollEnded

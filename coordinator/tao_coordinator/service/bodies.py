@@ -4,6 +4,7 @@ import asyncio
 from typing import Final
 
 from starlette.requests import ClientDisconnect, Request
+from starlette.types import Receive, Scope
 
 from tao_coordinator.errors import RequestError
 
@@ -20,15 +21,30 @@ async def read_body(request: Request, limit_bytes: int, limit_s: float = BODY_S_
         RequestError: 413 beyond `limit_bytes`, 408 when it does not arrive in time.
         ClientDisconnect: The peer went away before it was complete.
     """
-    declared = request.headers.get("content-length", "")
-    if declared.isdigit() and int(declared) > limit_bytes:
+    return await read_raw_body(request.scope, request.receive, limit_bytes, limit_s)
+
+
+async def read_raw_body(
+    scope: Scope, receive: Receive, limit_bytes: int, limit_s: float = BODY_S_MAX
+) -> bytes:
+    """The same for an endpoint that makes no `Request`."""
+    declared = declared_length(scope)
+    if declared is not None and declared > limit_bytes:
         raise _too_large(limit_bytes)
     try:
         async with asyncio.timeout(limit_s):
-            return await _receive_all(request, limit_bytes)
+            return await _receive_all(receive, limit_bytes)
     except TimeoutError:
         message = f"the body did not arrive within {limit_s:g} s"
         raise RequestError(408, "request_timeout", message) from None
+
+
+def declared_length(scope: Scope) -> int | None:
+    """What the request says its body's length is; `None`: nothing usable."""
+    for name, value in scope["headers"]:
+        if name == b"content-length":
+            return int(value) if value.isdigit() and len(value) <= 19 else None
+    return None
 
 
 async def read_json_body(
@@ -57,11 +73,11 @@ async def wait_for_disconnect(request: Request) -> None:
             return
 
 
-async def _receive_all(request: Request, limit_bytes: int) -> bytes:
+async def _receive_all(receive: Receive, limit_bytes: int) -> bytes:
     chunks: list[bytes] = []
     num_bytes = 0
     while True:
-        message = await request.receive()
+        message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
         chunk: bytes = message.get("body", b"")

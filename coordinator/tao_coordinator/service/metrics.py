@@ -6,7 +6,7 @@ that come from outside (tool names, error types) are bounded: the first ones see
 rest share `_OTHER`.
 """
 
-from collections import Counter as Tally
+from collections import Counter as Count
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
@@ -15,7 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from tao_client import semconv
-from tao_coordinator.adapters.otlp import DecodedLogs, DecodedRecord
+from tao_coordinator.adapters.events.receiver import FOREIGN_NAMES, Received, Tally
 from tao_coordinator.core.effects import Grant
 from tao_coordinator.core.events import ToolEnded
 from tao_coordinator.core.observation import BackendView, Counters, Observation, ReadinessView
@@ -25,6 +25,7 @@ OTHER: Final = "_OTHER"
 TOOL_NAMES_MAX: Final = 50
 ERROR_TYPES_MAX: Final = 20
 
+_EVENT_LABELS = semconv.EVENT_NAMES | FOREIGN_NAMES | {semconv.EXECUTE_TOOL, "hook"}
 _DELAY_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 _HTTP_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _HOLD_BUCKETS_S = (0.001, 0.01, 0.1, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 90, 120, 300, 600, 900)
@@ -97,6 +98,7 @@ class ServiceMetrics:
             buckets=_TOOL_BUCKETS_S,
             registry=self.registry,
         )
+        self._delay_children: dict[str, Histogram] = {}
         self._tool_label = BoundedLabel(TOOL_NAMES_MAX)
         self._error_label = BoundedLabel(ERROR_TYPES_MAX)
 
@@ -104,23 +106,40 @@ class ServiceMetrics:
         """Count the hold of a turn that just got its lease."""
         self._hold_s.labels(grant.receipt.reason).observe(grant.receipt.hold_s)
 
-    def observe_logs(self, logs: DecodedLogs, num_duplicates: int) -> None:
-        """Count what one OTLP request carried, apart from its accepted records."""
-        for name, number in Tally(logs.rejected_names).items():
-            self._events.labels(_event_label(name), "rejected", "event").inc(number)
-        if logs.num_ignored:
-            self._events.labels(OTHER, "ignored", "foreign").inc(logs.num_ignored)
-        if num_duplicates:
-            self._events.labels(OTHER, "duplicate", "event").inc(num_duplicates)
+    def observe_tally(self, tally: Tally, source: str) -> None:
+        """Count what one request carried beside the events that count.
 
-    def observe_record(self, record: DecodedRecord) -> None:
-        """Count one accepted record."""
-        self._events.labels(record.name, "accepted", "event").inc()
-        self._event_delay_s.labels(record.name).observe(record.age_s)
-        event = record.event
-        if isinstance(event, ToolEnded) and event.duration_s is not None:
-            error = self._error_label(event.error_type) if event.error_type else ""
-            self._tool_s.labels(self._tool_label(event.name), error).observe(event.duration_s)
+        Args:
+            tally: What became of its records.
+            source: `event`, `span` or `hook`.
+        """
+        for name, number in tally.rejected.items():
+            self._events.labels(_event_label(name), "rejected", source).inc(number)
+        if tally.num_ignored:
+            self._events.labels(OTHER, "ignored", source).inc(tally.num_ignored)
+        for outcome, number in tally.dropped.items():
+            self._events.labels(OTHER, outcome.value, source).inc(number)
+
+    def observe_events(self, received: Sequence[Received]) -> None:
+        """Count events that go to the engine."""
+        for (name, source), number in Count((r.name, r.source) for r in received).items():
+            self._events.labels(_event_label(name), "accepted", source).inc(number)
+        for record in received:
+            self._delay_child(record.name).observe(record.age_s)
+            event = record.event
+            if isinstance(event, ToolEnded) and event.duration_s is not None:
+                error = self._error_label(event.error_type) if event.error_type else ""
+                self._tool_s.labels(self._tool_label(event.name), error).observe(event.duration_s)
+
+    def _delay_child(self, name: str) -> Histogram:
+        """The histogram of one event name; looking a label up costs more than observing."""
+        child = self._delay_children.get(name)
+        if child is None:
+            label = _event_label(name)
+            child = self._event_delay_s.labels(label)
+            if label == name:
+                self._delay_children[name] = child
+        return child
 
     def page(self) -> bytes:
         """The exposition page, Prometheus text format."""
@@ -163,7 +182,7 @@ class EngineCollector(Collector):
 
 
 def _event_label(name: str) -> str:
-    return name if name in semconv.EVENT_NAMES else OTHER
+    return name if name in _EVENT_LABELS else OTHER
 
 
 def _info(observation: Observation, version: str) -> Metric:
@@ -174,7 +193,7 @@ def _info(observation: Observation, version: str) -> Metric:
 
 def _sessions(observation: Observation) -> Metric:
     family = GaugeMetricFamily("tao_session_count", "Live sessions.", labels=("tao_session_state",))
-    phases = Tally(session.phase for session in observation.sessions)
+    phases = Count(session.phase for session in observation.sessions)
     for phase in ("inference", "held", "tool", "wait", "idle"):
         family.add_metric((phase,), phases.get(phase, 0))
     return family

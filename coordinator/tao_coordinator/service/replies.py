@@ -8,7 +8,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from tao_client import semconv
-from tao_coordinator.adapters import otlp
+from tao_coordinator.adapters.events import otlp
 from tao_coordinator.core.effects import Grant, Hold, Reject, RejectReason
 from tao_coordinator.errors import RequestError
 from tao_coordinator.service import receipts
@@ -38,25 +38,23 @@ def no_content() -> Response:
     return Response(status_code=204)
 
 
-def otlp_response(reply: otlp.OtlpReply) -> Response:
-    """An OTLP answer as an HTTP response."""
-    return Response(reply.body, reply.status, headers={"content-type": reply.content_type})
-
-
 def error_response(scope: Scope, error: RequestError) -> Response:
     """The one error shape; on OTLP's paths OTLP's own, on the relay's that of the model's API."""
-    if scope["path"] == semconv.LOGS_PATH:
-        content_type = dict(scope["headers"]).get(b"content-type", b"").decode("latin-1")
-        return otlp_response(otlp.error_reply(content_type, error.status, error.message))
-    body: dict[str, object] = {"type": error.type, "message": error.message}
+    path: str = scope["path"]
     response_headers: dict[str, str] = {}
     if error.retry_after_s is not None:
-        body["retry_after_s"] = error.retry_after_s
         response_headers["retry-after"] = str(math.ceil(error.retry_after_s))
     if error.status == 401:
         response_headers["www-authenticate"] = "Bearer"
+    if path in otlp.PATHS:
+        content_type = dict(scope["headers"]).get(b"content-type", b"").decode("latin-1")
+        reply = otlp.error_reply(content_type, error.status, error.message)
+        response_headers["content-type"] = reply.content_type
+        return Response(reply.body, reply.status, headers=response_headers)
+    body: dict[str, object] = {"type": error.type, "message": error.message}
+    if error.retry_after_s is not None:
+        body["retry_after_s"] = error.retry_after_s
     document: object = {"error": body}
-    path: str = scope["path"]
     if dialects.is_relayed(path):
         document = dialects.error_document(dialects.dialect_of(path), error)
     if dialects.is_relayed(path) or path == LEASES_PATH:

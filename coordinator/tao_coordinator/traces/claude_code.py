@@ -9,8 +9,8 @@ before it counts as over at its last block.
 from dataclasses import dataclass, field
 from typing import Final
 
+from tao_coordinator.core.command_head import command_head
 from tao_coordinator.traces import fields
-from tao_coordinator.traces.command_head import command_head
 from tao_coordinator.traces.fields import FieldError, Row
 from tao_coordinator.traces.records import (
     MalformedTrace,

@@ -9,8 +9,8 @@ action is thus timed exactly; of several only the last end is known, and they sh
 import re
 from typing import Final
 
+from tao_coordinator.core.command_head import command_head
 from tao_coordinator.traces import fields
-from tao_coordinator.traces.command_head import command_head
 from tao_coordinator.traces.fields import FieldError, Row
 from tao_coordinator.traces.records import (
     MalformedTrace,

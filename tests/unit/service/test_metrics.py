@@ -4,7 +4,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from service_fakes import FakeEngine, backend_view
 
 from tao_client import semconv
-from tao_coordinator.adapters.otlp import DecodedRecord
+from tao_coordinator.adapters.events.receiver import Received
 from tao_coordinator.core.events import ToolEnded
 from tao_coordinator.service.metrics import (
     ERROR_TYPES_MAX,
@@ -27,7 +27,7 @@ def test_made_up_tool_names_do_not_grow_the_page() -> None:
         event = ToolEnded(
             session_id="s", call_id="c", name=f"t{number}", duration_s=1.0, error_type=f"e{number}"
         )
-        metrics.observe_record(DecodedRecord(semconv.TOOL_END, event, 0.0, ""))
+        metrics.observe_events([Received(semconv.TOOL_END, event, 0.0, "event")])
     labels = {
         (sample.labels["gen_ai_tool_name"], sample.labels["error_type"])
         for family in text_string_to_metric_families(metrics.page().decode())

@@ -16,7 +16,7 @@ from trace_rows import (
 )
 
 from tao_client import _tools as sdk
-from tao_coordinator.traces.command_head import command_head
+from tao_coordinator.core.command_head import command_head
 from tao_coordinator.traces.formats import FORMATS, detect, joined, read
 from tao_coordinator.traces.records import MalformedTrace
 

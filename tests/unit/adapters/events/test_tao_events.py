@@ -6,13 +6,8 @@ from collections.abc import Mapping
 import pytest
 
 from tao_client import semconv
-from tao_coordinator.adapters.otlp_records import AttributeValue, LogRow, Unreadable
-from tao_coordinator.adapters.tao_events import (
-    AGE_S_MAX,
-    InvalidRecord,
-    event_from_row,
-    record_age_s,
-)
+from tao_coordinator.adapters.events.attributes import AttributeValue, Unreadable
+from tao_coordinator.adapters.events.tao_events import READERS, InvalidRecord
 from tao_coordinator.core.events import (
     Event,
     SessionDeadlineSet,
@@ -29,8 +24,8 @@ SESSION: dict[str, AttributeValue] = {semconv.CONVERSATION_ID: "swe-17"}
 CALL = SESSION | {semconv.TOOL_CALL_ID: "call_1", semconv.TOOL_NAME: "bash"}
 
 
-def read(name: str, attributes: Mapping[str, AttributeValue], age_s: float = 0.0) -> Event | None:
-    return event_from_row(LogRow(name, 0, attributes), age_s)
+def read(name: str, attributes: Mapping[str, AttributeValue], age_s: float = 0.0) -> Event:
+    return READERS[name](attributes, age_s)
 
 
 def test_session_start_carries_every_field() -> None:
@@ -132,11 +127,6 @@ def test_record_becomes_its_event(
     assert read(name, attributes) == expected
 
 
-@pytest.mark.parametrize("name", ["", "tao.tool.pause", "codex.tool_result", semconv.INFERENCE_END])
-def test_name_without_use_is_ignored(name: str) -> None:
-    assert read(name, {}) is None
-
-
 @pytest.mark.parametrize(
     ("name", "attributes", "culprit"),
     [
@@ -184,11 +174,3 @@ def test_age_shortens_what_counts_from_the_timestamp_only() -> None:
     ended = read(semconv.TOOL_END, CALL | {semconv.TOOL_DURATION: 1.5}, age_s=4.0)
     assert isinstance(ended, ToolEnded)
     assert ended.duration_s == 1.5
-
-
-@pytest.mark.parametrize(
-    ("stamped_s", "expected_s"),
-    [(998.0, 2.0), (1000.0, 0.0), (1005.0, 0.0), (1000.0 - AGE_S_MAX - 1, 0.0), (0.0, 0.0)],
-)
-def test_age_of_another_clock_is_not_believed(stamped_s: float, expected_s: float) -> None:
-    assert record_age_s(int(stamped_s * 1e9), now_unix_s=1000.0) == expected_s

@@ -1,7 +1,7 @@
 """The part of a command line that says what kind of command it is; never an argument.
 
-The same rule as the SDK's (`tao_client`), which emits heads as `tao.tool.key`: traces and live
-events must name the same keys. The two packages may not import each other; a test holds them
+The same rule as the SDK's (`tao_client`), which emits heads as `tao.tool.key`: traces, hooks and
+live events must name the same keys. The two packages may not import each other; a test holds them
 together.
 """
 
