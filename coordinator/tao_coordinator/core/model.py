@@ -35,6 +35,7 @@ class ToolCall:
 
     call_id: str
     name: str
+    started_s: float
     expires_s: float
     """When the harness kills it, or when the coordinator stops believing in it."""
     background: bool

@@ -44,6 +44,16 @@ class BackendView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OpenToolView:
+    """One open tool call."""
+
+    name: str
+    age_s: float
+    """Since its start was told."""
+    background: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SessionView:
     """One live session."""
 
@@ -61,6 +71,9 @@ class SessionView:
     resident_tokens: int
     """Predicted to be cached on its seat's or last backend."""
     open_tool_calls: tuple[str, ...]
+    """Their ids; agents and models of one session id share them."""
+    open_tools: tuple[OpenToolView, ...]
+    """The same calls, in the same order."""
     idle_s: float
 
 

@@ -45,6 +45,7 @@ def tool_started(state: State, event: ToolStarted, now_s: float) -> None:
     activity.open_tools[event.call_id] = ToolCall(
         call_id=event.call_id,
         name=event.name,
+        started_s=now_s,
         expires_s=now_s + limit_s,
         background=event.background,
     )

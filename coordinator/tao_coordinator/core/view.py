@@ -1,11 +1,12 @@
 """Builds the immutable views of `core.observation` from the live state."""
 
-from tao_coordinator.core.model import Backend, Session, Turn
+from tao_coordinator.core.model import Activity, Backend, Session, Turn
 from tao_coordinator.core.observation import (
     BackendView,
     Counters,
     HeldView,
     Observation,
+    OpenToolView,
     SessionView,
 )
 from tao_coordinator.core.plans import PlanLog
@@ -88,7 +89,15 @@ def _session(state: State, session: Session, now_s: float) -> SessionView:
         seat_released=seat is not None and seat.released,
         resident_tokens=0 if home is None else state.resident_tokens(session, home),
         open_tool_calls=() if activity is None else tuple(activity.open_tools),
+        open_tools=() if activity is None else _open_tools(activity, now_s),
         idle_s=0.0 if session.idle_since_s is None else now_s - session.idle_since_s,
+    )
+
+
+def _open_tools(activity: Activity, now_s: float) -> tuple[OpenToolView, ...]:
+    return tuple(
+        OpenToolView(name=call.name, age_s=now_s - call.started_s, background=call.background)
+        for call in activity.open_tools.values()
     )
 
 

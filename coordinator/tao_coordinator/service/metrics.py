@@ -99,7 +99,8 @@ class ServiceMetrics:
             registry=self.registry,
         )
         self._delay_children: dict[str, Histogram] = {}
-        self._tool_label = BoundedLabel(TOOL_NAMES_MAX)
+        self.tool_label = BoundedLabel(TOOL_NAMES_MAX)
+        """One for all metrics by tool, so that a tool has the same label everywhere."""
         self._error_label = BoundedLabel(ERROR_TYPES_MAX)
 
     def observe_grant(self, grant: Grant) -> None:
@@ -129,7 +130,7 @@ class ServiceMetrics:
             event = record.event
             if isinstance(event, ToolEnded) and event.duration_s is not None:
                 error = self._error_label(event.error_type) if event.error_type else ""
-                self._tool_s.labels(self._tool_label(event.name), error).observe(event.duration_s)
+                self._tool_s.labels(self.tool_label(event.name), error).observe(event.duration_s)
 
     def _delay_child(self, name: str) -> Histogram:
         """The histogram of one event name; looking a label up costs more than observing."""
@@ -154,21 +155,19 @@ class EngineCollector(Collector):
         observe: Callable[[], Observation],
         honesty: Callable[[], ReadinessView],
         version: str,
+        tool_label: BoundedLabel,
     ) -> None:
         self._observe = observe
         self._honesty = honesty
         self._version = version
+        self._tool_label = tool_label
 
     def collect(self) -> Iterable[Metric]:
         """All families of one scrape."""
         observation = self._observe()
         yield _info(observation, self._version)
         yield _sessions(observation)
-        yield _gauge(
-            "tao_tool_active",
-            "Open tool calls.",
-            sum(len(session.open_tool_calls) for session in observation.sessions),
-        )
+        yield self._tools(observation)
         yield _gauge("tao_turn_held", "Turns that wait for a lease.", len(observation.held))
         yield _gauge(
             "tao_turn_overdue",
@@ -179,6 +178,19 @@ class EngineCollector(Collector):
         yield from _plans(observation.plans)
         yield from _readiness(self._honesty())
         yield from _backends(observation.backends)
+
+    def _tools(self, observation: Observation) -> Metric:
+        """Open calls by tool. Agents and models of one session id share theirs: counted once."""
+        tools = {session.session_id: session.open_tools for session in observation.sessions}
+        open_calls = Count(
+            self._tool_label(call.name) for calls in tools.values() for call in calls
+        )
+        family = GaugeMetricFamily(
+            "tao_tool_active", "Open tool calls.", labels=("gen_ai_tool_name",)
+        )
+        for name, number in open_calls.items():
+            family.add_metric((name,), number)
+        return family
 
 
 def _event_label(name: str) -> str:

@@ -26,6 +26,8 @@ ENDPOINTS = (
     "POST /tao/v1/leases/{lease_id}/release",
     "POST /tao/v1/sessions/{session_id}/end",
     "POST /v1/logs",
+    "POST /v1/traces",
+    "POST /hooks/claude-code",
     "GET /tao/v1/state",
     "GET /tao/v1/plans/{plan_id}",
     "GET /metrics",
@@ -51,7 +53,9 @@ class ViewRoutes:
         self._version = installed_version()
         self._ready_at_s = -READY_AGE_S_MAX
         self._is_ready = False
-        metrics.registry.register(EngineCollector(runtime.observe, runtime.honesty, self._version))
+        metrics.registry.register(
+            EngineCollector(runtime.observe, runtime.honesty, self._version, metrics.tool_label)
+        )
 
     def routes(self) -> list[Route]:
         """All of them."""
