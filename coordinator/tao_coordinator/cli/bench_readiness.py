@@ -42,7 +42,8 @@ def register(benchmarks: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run `tao bench readiness`."""
-    from tao_coordinator.bench import readiness, trace_file
+    from tao_coordinator.bench import readiness
+    from tao_coordinator.traces import files
 
     if not (0 < arguments.horizon < 1e6 and 0 < arguments.first < 1e6):
         raise ValueError("--horizon and --first must be positive seconds")
@@ -56,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
         model=arguments.model,
         predictors=tuple(arguments.predictor or readiness.PREDICTORS),
     )
-    trace = trace_file.load(arguments.trace, arguments.format)
+    trace = files.load(arguments.trace, arguments.format)
     _warn(trace)
     result = readiness.run(trace, settings, lambda text: print(text, file=sys.stderr))
     if arguments.json:

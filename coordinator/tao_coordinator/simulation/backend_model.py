@@ -226,6 +226,7 @@ class BackendModel:
 
     def _begin_step(self, now_s: float) -> None:
         batch, pool = self._batch, self.pool
+        self._start_s = now_s
         self._taken_blocks = 0
         needed = batch.blocks_needed(1)
         preempted = needed > pool.num_free
@@ -237,7 +238,6 @@ class BackendModel:
             self._taken_blocks = needed
         if self._partial or self._waiting:
             self._plan_chunks(admit=not preempted)
-        self._start_s = now_s
         if self._chunks:
             self._num_steps = 1
             self._end_s = now_s + self._prefill_step_s()
@@ -273,6 +273,7 @@ class BackendModel:
         live.phase = Phase.PREFILL
         self._running[live] = None
         if live.cached_tokens is None:
+            live.admitted_s = self._start_s
             live.cached_tokens = live.computed_tokens
             self._prefix_queries_tokens += live.target_tokens
             self._prefix_hits_tokens += live.computed_tokens
@@ -389,6 +390,7 @@ class BackendModel:
         self._outputs.append(
             SimOutput(
                 request_id=request_id,
+                admitted_s=live.admitted_s,
                 first_token_s=live.first_token_s,
                 finished_s=finished_s,
                 produced_tokens=live.produced_tokens,

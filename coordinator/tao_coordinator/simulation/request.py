@@ -30,6 +30,8 @@ class SimOutput:
     """A milestone of one request: its first token, or its last one."""
 
     request_id: str
+    admitted_s: float
+    """Start of the step that first computed a part of its prompt: before, it queued."""
     first_token_s: float
     """Engine time of the first token."""
     finished_s: float | None
@@ -106,6 +108,7 @@ class LiveRequest:
     """The engine's own record of a request."""
 
     __slots__ = (
+        "admitted_s",
         "cached_tokens",
         "chain",
         "computed_tokens",
@@ -130,6 +133,8 @@ class LiveRequest:
         self.produced_tokens = 0
         """Tokens produced; while decoding, as of joining the batch."""
         self.holding: Holding | None = None
+        self.admitted_s = 0.0
+        """Set with `cached_tokens`."""
         self.cached_tokens: int | None = None
         """Set when the request is admitted for the first time."""
         self.first_token_s: float | None = None

@@ -1,5 +1,5 @@
 """Readers for recorded agent sessions: pure parsing of text into frozen values.
 
-Files are opened by whoever calls (`bench.trace_file`). A damaged row costs only itself and is named
+`files` opens them; the readers never touch a disk. A damaged row costs only itself and is named
 in `Trace.skipped`; a text without a single usable row raises `MalformedTrace`.
 """

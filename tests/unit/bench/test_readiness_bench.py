@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tao_coordinator.bench.readiness import ReadinessSettings, run, timeline
-from tao_coordinator.bench.trace_file import load
+from tao_coordinator.traces.files import load
 from tao_coordinator.core.events import Event, SessionEnded, ToolEnded, ToolStarted
 from tao_coordinator.prediction.calibration import Calibration
 from tao_coordinator.prediction.hazard import HazardPredictor

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from trace_rows import agent_rows, lines, mini_document
 
-from tao_coordinator.bench import trace_file
-from tao_coordinator.bench.trace_file import load
+from tao_coordinator.traces import files
+from tao_coordinator.traces.files import load
 from tao_coordinator.traces.records import MalformedTrace
 
 
@@ -45,7 +45,7 @@ def test_damaged_gzip_is_one_line(tmp_path: Path) -> None:
 def test_file_that_unpacks_to_too_much_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trace_file, "BYTES_MAX", 1 << 20)
+    monkeypatch.setattr(files, "BYTES_MAX", 1 << 20)
     path = tmp_path / "bomb.jsonl.gz"
     path.write_bytes(gzip.compress(b"\n" * (2 << 20)))
     with pytest.raises(MalformedTrace, match="1 MiB"):

@@ -1,0 +1,339 @@
+"""A fleet in virtual time: the production Engine in front of modelled backends, and its agents.
+
+The engine object is the one that `tao coordinator` runs; only its clock is a number here. Backends
+are polled once a second as the service does it. Everything that happens is an entry of one queue,
+ordered by time and, at equal times, by who came first: same input, same run, to the last bit.
+
+Nothing here sleeps, reads a clock or draws a random number.
+"""
+
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Final
+
+from tao_coordinator.core.effects import Effect, Grant, Reject
+from tao_coordinator.core.events import (
+    BackendAdded,
+    BackendDrained,
+    BackendSampled,
+    BackendUnreachable,
+    Event,
+)
+from tao_coordinator.core.parameters import Parameters
+from tao_coordinator.engine import Engine
+from tao_coordinator.scheduling.policy import Policy
+from tao_coordinator.simulation.agent_script import SessionScript
+from tao_coordinator.simulation.agents import Agents
+from tao_coordinator.simulation.backend_model import BackendModel
+from tao_coordinator.simulation.engine_constants import EngineConstants
+from tao_coordinator.simulation.load import Load
+from tao_coordinator.simulation.request import SimRequest
+from tao_coordinator.simulation.run_record import Moment, RunRecord
+
+BLOCK_SIZE: Final = 64
+"""Tokens per KV block: the traces' own; engines use 16 to 128, and hits differ by one block."""
+POLL_INTERVAL_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendSpec:
+    """One modelled backend."""
+
+    constants: EngineConstants
+    capacity_tokens: int | None = None
+    """KV pool; the preset's own by default."""
+    told_tokens: int | None = None
+    """What it reports; the truth by default."""
+
+    @property
+    def pool_tokens(self) -> int:
+        """KV pool in tokens."""
+        return self.capacity_tokens or self.constants.kv_capacity_tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetChange:
+    """Something happens to a backend at a time."""
+
+    at_s: float
+    backend: int
+    """Number of the backend."""
+    what: str
+    """`fail` (its calls are lost, its cache is gone), `add` (it joins, or comes back empty) or
+    `drain`."""
+
+    def __post_init__(self) -> None:
+        """Know what happens."""
+        if self.what not in ("fail", "add", "drain"):
+            raise ValueError(f"a backend can fail, be added or be drained, not {self.what!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetSettings:
+    """What is simulated, apart from the sessions and the policy."""
+
+    backends: tuple[BackendSpec, ...]
+    load: Load
+    parameters: Parameters = field(default_factory=Parameters)
+    capacity_scale: float = 1.0
+    """The operator's factor on what backends report."""
+    changes: tuple[FleetChange, ...] = ()
+    end_s: float = 1e6
+    """The run is cut here."""
+    block_size: int = BLOCK_SIZE
+    poll_interval_s: float = POLL_INTERVAL_S
+    timeline_s: float = 10.0
+    """Between two moments of the timeline."""
+    reports_cached: bool = True
+    """False: engines whose usage never tells cached tokens."""
+    check_every: int = 0
+    """Steps between two checks of all the engine's invariants; 0: never, they cost more than the
+    step itself."""
+
+
+class Fleet:
+    """Runs scripted sessions to their ends under one policy."""
+
+    def __init__(
+        self,
+        settings: FleetSettings,
+        sessions: Sequence[SessionScript],
+        policy: str | Policy,
+        *,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        """Build the fleet; nothing has happened yet.
+
+        Args:
+            settings: backends, load, faults.
+            sessions: in the order in which the load starts them.
+            policy: a name of `scheduling.catalogue`, or a policy.
+            clock: seconds that pass in the real world, to time decisions with.
+        """
+        self.settings = settings
+        self.engine = Engine(settings.parameters, policy)
+        self.record = RunRecord()
+        self.now_s = 0.0
+        self.watch: Callable[[float, Sequence[Event], Sequence[Effect]], None] | None = None
+        """Called after each step of the engine: (now_s, events, effects)."""
+        self._clock = clock
+        self._queue: list[tuple[float, int, Callable[..., None], tuple[object, ...]]] = []
+        self._order = count()
+        self._models = [self._new_model(spec) for spec in settings.backends]
+        self._alive = [True] * len(self._models)
+        self._model_queue: list[tuple[float, int]] = []
+        self._wakeup_s: float | None = None
+        self._next_moment_s = 0.0
+        joining = {change.backend for change in settings.changes if change.what == "add"}
+        failing = {change.backend for change in settings.changes if change.what == "fail"}
+        for index in range(len(self._models)):
+            if index in joining and index not in failing:
+                self._alive[index] = False
+            else:
+                self._join(index)
+        self.agents = Agents(self, sessions, settings.load)
+        for change in settings.changes:
+            self.at(change.at_s, self._change, change)
+        self.at(settings.poll_interval_s, self._poll)
+
+    # --- what the agents use ---------------------------------------------------------------------
+
+    def at(self, time_s: float, action: Callable[..., None], *arguments: object) -> None:
+        """Do something later."""
+        heapq.heappush(self._queue, (time_s, next(self._order), action, arguments))
+
+    def step(self, *events: Event) -> None:
+        """Tell the engine what has happened and carry out what it orders."""
+        clock, record = self._clock, self.record
+        if clock is None:
+            effects, self._wakeup_s = self.engine.step(self.now_s, events)
+        else:
+            began_s = clock()
+            effects, self._wakeup_s = self.engine.step(self.now_s, events)
+            record.decision_s.append(clock() - began_s)
+        record.num_steps += 1
+        every = self.settings.check_every
+        if every and record.num_steps % every == 0:
+            self.engine.check()
+        if self.watch is not None:
+            self.watch(self.now_s, events, effects)
+        for effect in effects:
+            if isinstance(effect, Grant):
+                self.agents.granted(effect)
+            elif isinstance(effect, Reject):
+                self.agents.refused(effect)
+
+    def submit(self, backend: int, request: SimRequest) -> bool:
+        """Send a call; `False`: nobody listens there."""
+        if not self._alive[backend]:
+            return False
+        model = self._models[backend]
+        model.submit(self.now_s, request)
+        self._schedule(backend)
+        return True
+
+    # --- time ------------------------------------------------------------------------------------
+
+    def run(self) -> RunRecord:
+        """Let time pass until every session has ended, or the run is cut."""
+        end_s = self.settings.end_s
+        while not self.agents.are_done:
+            now_s = self._next_time_s()
+            if now_s > end_s:
+                break
+            self.now_s = now_s
+            self._advance_models(now_s)
+            queue = self._queue
+            while queue and queue[0][0] <= now_s:
+                _, _, action, arguments = heapq.heappop(queue)
+                action(*arguments)
+            if self._wakeup_s is not None and self._wakeup_s <= now_s:
+                self.step()
+        self._close()
+        return self.record
+
+    def _next_time_s(self) -> float:
+        found = self._queue[0][0]  # the poll is always there
+        if self._wakeup_s is not None and self._wakeup_s < found:
+            found = self._wakeup_s
+        models = self._model_queue
+        while models and self._models[models[0][1]].next_event_s() != models[0][0]:
+            heapq.heappop(models)  # it was rescheduled since
+        if models and models[0][0] < found:
+            found = models[0][0]
+        return max(found, self.now_s)
+
+    def _advance_models(self, now_s: float) -> None:
+        due: list[int] = []
+        models = self._model_queue
+        while models and models[0][0] <= now_s:
+            index = heapq.heappop(models)[1]
+            if index not in due:
+                due.append(index)
+        for index in sorted(due):
+            if not self._alive[index]:
+                continue
+            for output in self._models[index].advance(now_s):
+                if output.finished_s is not None:
+                    self.agents.replied(output)
+            self._schedule(index)
+
+    def _schedule(self, index: int) -> None:
+        time_s = self._models[index].next_event_s()
+        if time_s is not None:
+            heapq.heappush(self._model_queue, (time_s, index))
+
+    # --- backends --------------------------------------------------------------------------------
+
+    def _new_model(self, spec: BackendSpec) -> BackendModel:
+        return BackendModel(
+            spec.constants,
+            block_size=self.settings.block_size,
+            capacity_tokens=spec.pool_tokens,
+        )
+
+    def _join(self, index: int) -> None:
+        name = backend_name(index)
+        self._alive[index] = True
+        self.step(
+            BackendAdded(
+                backend_id=name,
+                base_url=f"http://{name}",
+                capacity_scale=self.settings.capacity_scale,
+            ),
+            self._sample(index),
+        )
+
+    def _change(self, change: FleetChange) -> None:
+        index = change.backend
+        if change.what == "drain":
+            self.step(BackendDrained(backend_id=backend_name(index)))
+        elif change.what == "add":
+            if not self._alive[index]:
+                self._models[index] = self._new_model(self.settings.backends[index])
+            self._join(index)
+        elif self._alive[index]:
+            self._alive[index] = False
+            self._count(index)
+            self.agents.lost(index)
+
+    def _poll(self) -> None:
+        self.step(
+            *(
+                self._sample(index)
+                if alive
+                else BackendUnreachable(backend_id=backend_name(index), reason="refused")
+                for index, alive in enumerate(self._alive)
+                if backend_name(index) in self.engine.state.backends
+            )
+        )
+        if self.now_s >= self._next_moment_s:
+            self._next_moment_s = self.now_s + self.settings.timeline_s
+            self.record.timeline.append(self._moment())
+        self.at(self.now_s + self.settings.poll_interval_s, self._poll)
+
+    def _sample(self, index: int) -> BackendSampled:
+        spec = self.settings.backends[index]
+        seen = self._models[index].snapshot(self.now_s)
+        return BackendSampled(
+            backend_id=backend_name(index),
+            capacity_tokens=spec.told_tokens or spec.pool_tokens,
+            running=seen.running,
+            waiting=seen.waiting,
+            kv_usage_ratio=seen.used_blocks / seen.num_blocks,
+            prefix_cache_queries_tokens=seen.prefix_queries_tokens,
+            prefix_cache_hits_tokens=seen.prefix_hits_tokens,
+        )
+
+    def _moment(self) -> Moment:
+        alive = [model for model, up in zip(self._models, self._alive, strict=True) if up]
+        seen = [model.snapshot(self.now_s) for model in alive]
+        return Moment(
+            time_s=self.now_s,
+            running=sum(one.running for one in seen),
+            waiting=sum(one.waiting for one in seen),
+            held=len(self.engine.state.held),
+            live_sessions=self.agents.num_live,
+            kv_used=max((one.used_blocks / one.num_blocks for one in seen), default=0.0),
+            prompt_tokens=sum(one.prefix_queries_tokens for one in seen),
+            cached_tokens=sum(one.prefix_hits_tokens for one in seen),
+            generated_tokens=sum(one.generation_tokens for one in seen),
+        )
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    def _count(self, index: int) -> None:
+        """Add what one backend has done to the record: its model is over."""
+        seen = self._models[index].snapshot(self.now_s)
+        self.record.prefilled_tokens += seen.prefilled_tokens
+        self.record.busy_s += seen.busy_s
+        self.record.preemptions += seen.preemptions
+
+    def _close(self) -> None:
+        record, state = self.record, self.engine.state
+        for index, alive in enumerate(self._alive):
+            if alive:
+                self._count(index)
+        record.end_s = self.now_s
+        record.num_unfinished = self.agents.num_unfinished
+        totals = state.totals
+        record.counters = {
+            **{f"granted_{reason}": number for reason, number in totals.granted.items()},
+            **{f"rejected_{reason}": number for reason, number in totals.rejected.items()},
+            "seats_released": totals.seats_released,
+            "plans": totals.plans,
+        }
+        for name in ("num_plans", "num_fallbacks"):
+            number = getattr(self.engine.policy, name, None)
+            if isinstance(number, int):
+                record.counters[name] = number
+        seen = self.engine.honesty()
+        record.readiness = {"brier": seen.brier, "coverage": seen.interval_coverage}
+        record.capacity_factors = [b.capacity_factor for b in state.backends.values()]
+
+
+def backend_name(index: int) -> str:
+    """Id of a backend by its number."""
+    return f"b{index}"

@@ -1,0 +1,184 @@
+"""One run of a study: everything that determines it, and what came out.
+
+A cell is a value. Its id is a digest of what determines the run, so a result that is on disk already
+is found again, and a cell whose settings changed is run anew.
+"""
+
+import hashlib
+import json
+import math
+import time
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, cast
+
+from tao_coordinator.core.parameters import Parameters
+from tao_coordinator.errors import ConfigurationError
+from tao_coordinator.simulation.engine_constants import PRESETS, EngineConstants
+from tao_coordinator.simulation.fleet import BackendSpec, Fleet, FleetChange, FleetSettings
+from tao_coordinator.simulation.load import ClosedLoop, Load, OpenLoop
+from tao_coordinator.simulation.run_record import RunRecord
+from tao_coordinator.simulation.synthetic import poisson_arrivals
+from tao_coordinator.study.measures import measure
+from tao_coordinator.study.policy_choice import PolicyChoice
+from tao_coordinator.study.workload_choice import WorkloadChoice
+
+REVISION: Final = 1
+"""Part of every id: raise it when the simulation changes so that old results no longer count."""
+MOMENTS_MAX: Final = 240
+"""Moments of the timeline that are kept of a run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One run."""
+
+    panel: str
+    """Cells of one panel differ in policy and seed only, and are compared with each other."""
+    arm: str
+    """How the policy is called in tables."""
+    policy: PolicyChoice
+    workload: WorkloadChoice
+    seed: int
+    sessions: int
+    engine: str
+    num_backends: int = 1
+    pools: tuple[int, ...] | None = None
+    """KV tokens per backend, where they differ from the preset's."""
+    workers: int | None = None
+    pressure: float | None = None
+    """Working set over pool, from which the number of workers follows."""
+    arrivals_per_s: float | None = None
+    """Open loop instead."""
+    worker_changes: tuple[tuple[float, int], ...] = ()
+    told_ratio: float = 1.0
+    """Reported capacity over true capacity."""
+    changes: tuple[FleetChange, ...] = ()
+    end_s: float = 1e6
+    x: float = 0.0
+    """Where the cell stands on the axis of its study's plot."""
+
+    @property
+    def cell_id(self) -> str:
+        """Digest of everything that determines the run."""
+        facts = asdict(self)
+        for name in ("panel", "arm", "x"):
+            del facts[name]
+        text = json.dumps([REVISION, facts], sort_keys=True)
+        return hashlib.blake2b(text.encode(), digest_size=10).hexdigest()
+
+    @property
+    def specs(self) -> tuple[BackendSpec, ...]:
+        """The backends."""
+        constants = engine_named(self.engine)
+        pools = self.pools or (constants.kv_capacity_tokens,) * self.num_backends
+        return tuple(
+            BackendSpec(
+                constants=constants,
+                capacity_tokens=pool,
+                told_tokens=int(self.told_ratio * pool),
+            )
+            for pool in pools
+        )
+
+    def num_workers(self) -> int:
+        """Given, or from the pressure: N x footprint = pressure x (pools without the prefix)."""
+        if self.workers is not None:
+            return self.workers
+        if self.pressure is None:
+            raise ConfigurationError("a closed loop needs workers or a pressure")
+        shared = self.workload.shared_tokens()
+        room = sum(max(1, spec.pool_tokens - shared) for spec in self.specs)
+        return max(2, round(self.pressure * room / self.workload.footprint_tokens()))
+
+    def load(self) -> Load:
+        """Who starts when."""
+        if self.arrivals_per_s is not None:
+            return OpenLoop(
+                arrivals_s=poisson_arrivals(self.arrivals_per_s, self.sessions, self.seed)
+            )
+        return ClosedLoop(workers=self.num_workers(), changes=self.worker_changes)
+
+
+@dataclass(slots=True)
+class CellResult:
+    """What came out of one run."""
+
+    cell_id: str
+    measures: dict[str, float]
+    tasks_s: dict[str, float] = field(default_factory=dict[str, float])
+    """Task latency by session, to pair sessions of two arms."""
+    timeline: list[list[float]] = field(default_factory=list[list[float]])
+    """Moments, thinned; the fields of `simulation.run_record.Moment`."""
+    wall_s: float = 0.0
+
+    def to_json(self) -> str:
+        """One line."""
+        facts = asdict(self)
+        facts["measures"] = {
+            name: None if math.isnan(value) else value for name, value in self.measures.items()
+        }
+        return json.dumps(facts)
+
+    @staticmethod
+    def from_json(line: str) -> "CellResult":
+        """Read it back.
+
+        Raises:
+            ValueError: the line is damaged.
+        """
+        try:
+            facts = cast("dict[str, Any]", json.loads(line))
+            measures = {
+                str(name): math.nan if value is None else float(value)
+                for name, value in facts.pop("measures").items()
+            }
+            return CellResult(measures=measures, **facts)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"no cell result: {error}") from error
+
+
+def engine_named(name: str) -> EngineConstants:
+    """The preset of this name.
+
+    Raises:
+        ConfigurationError: there is none.
+    """
+    if name not in PRESETS:
+        raise ConfigurationError(f"unknown engine {name!r}; choose one of {', '.join(PRESETS)}")
+    return PRESETS[name]
+
+
+def run_cell(cell: Cell) -> CellResult:
+    """Run one cell from its beginning to its end."""
+    return run_cell_fully(cell)[0]
+
+
+def run_cell_fully(cell: Cell) -> tuple[CellResult, RunRecord]:
+    """The same, with every turn."""
+    began_s = time.perf_counter()
+    parameters, policy = cell.policy.build(Parameters())
+    settings = FleetSettings(
+        backends=cell.specs,
+        load=cell.load(),
+        parameters=parameters,
+        capacity_scale=cell.policy.capacity_scale,
+        changes=cell.changes,
+        end_s=cell.end_s,
+    )
+    sessions = cell.workload.sessions(cell.sessions, cell.seed)
+    record = Fleet(settings, sessions, policy, clock=time.perf_counter).run()
+    measures = measure(record, settings)
+    measures["workers"] = 0.0 if cell.arrivals_per_s is not None else float(cell.num_workers())
+    step = max(1, math.ceil(len(record.timeline) / MOMENTS_MAX))
+    result = CellResult(
+        cell_id=cell.cell_id,
+        measures=measures,
+        tasks_s={
+            str(row.session): row.ended_s - row.started_s
+            for row in record.sessions
+            if not row.failed
+        },
+        timeline=[[float(value) for value in moment] for moment in record.timeline[::step]],
+        wall_s=time.perf_counter() - began_s,
+    )
+    return result, record

@@ -1,0 +1,117 @@
+"""One arm of a comparison: a policy, with its capacity scale and settings, as text and as object.
+
+Text form: `NAME[@SCALE][:key=value[,key=value...]]`, for example `tao-paper@0.9` or
+`static-cap:sessions_max=12`. Keys are fields of the policy's own parameters, or of `Parameters`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
+
+from tao_coordinator.core.parameters import Parameters
+from tao_coordinator.errors import ConfigurationError
+from tao_coordinator.scheduling import catalogue
+from tao_coordinator.scheduling.policy import Policy
+from tao_coordinator.scheduling.rivals.concur_aimd import ConcurAimd, ConcurAimdParameters
+from tao_coordinator.scheduling.rivals.concur_pi import ConcurPi, ConcurPiParameters
+from tao_coordinator.scheduling.rivals.static_cap import StaticCap, StaticCapParameters
+from tao_coordinator.scheduling.rivals.tao_paper import (
+    TaoPaper,
+    TaoPaperParameters,
+    published_readiness,
+)
+from tao_coordinator.scheduling.rivals.thunderagent import ThunderAgent, ThunderAgentParameters
+
+_OWN: Final[dict[str, tuple[Any, Callable[[Parameters, Any], Policy]]]] = {
+    "static-cap": (StaticCapParameters(), lambda _, own: StaticCap(own)),
+    "thunderagent": (ThunderAgentParameters(), lambda _, own: ThunderAgent(own)),
+    "thunderagent-decay": (
+        ThunderAgentParameters(uses_decay=True),
+        lambda _, own: ThunderAgent(own),
+    ),
+    "concur-aimd": (ConcurAimdParameters(), lambda _, own: ConcurAimd(own)),
+    "concur-pi": (ConcurPiParameters(), lambda _, own: ConcurPi(own)),
+    "tao-paper": (
+        TaoPaperParameters(),
+        lambda parameters, own: TaoPaper(published_readiness(parameters), own),
+    ),
+}
+"""Policies with parameters of their own: the defaults, and how to make one."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChoice:
+    """A policy and how it is set."""
+
+    name: str
+    capacity_scale: float = 1.0
+    options: tuple[tuple[str, str], ...] = ()
+
+    @staticmethod
+    def parse(text: str) -> "PolicyChoice":
+        """Read the text form.
+
+        Raises:
+            ConfigurationError: unknown policy or option, or a value that makes no sense.
+        """
+        head, _, tail = text.partition(":")
+        name, _, scale = head.partition("@")
+        if name not in catalogue.POLICIES:
+            known = ", ".join(catalogue.POLICIES)
+            raise ConfigurationError(f"unknown policy {name!r}; choose one of {known}")
+        try:
+            capacity_scale = float(scale) if scale else 1.0
+        except ValueError:
+            raise ConfigurationError(f"{text!r}: {scale!r} is no capacity scale") from None
+        if not 0.05 <= capacity_scale <= 20.0:
+            raise ConfigurationError(f"{text!r}: a capacity scale is between 0.05 and 20")
+        pairs = [pair.partition("=") for pair in tail.split(",")] if tail else []
+        if any(not middle for _, middle, _ in pairs):
+            raise ConfigurationError(f"{text!r}: options are key=value, separated by commas")
+        choice = PolicyChoice(
+            name, capacity_scale, tuple((key.strip(), value.strip()) for key, _, value in pairs)
+        )
+        choice.build(Parameters())
+        return choice
+
+    @property
+    def text(self) -> str:
+        """What `parse` reads."""
+        scale = "" if self.capacity_scale == 1.0 else f"@{self.capacity_scale:g}"
+        options = ",".join(f"{key}={value}" for key, value in self.options)
+        return f"{self.name}{scale}" + (f":{options}" if options else "")
+
+    def build(self, parameters: Parameters) -> tuple[Parameters, str | Policy]:
+        """The engine's parameters and the policy to give it.
+
+        Raises:
+            ConfigurationError: unknown option, or a value that makes no sense.
+        """
+        own, make = _OWN.get(self.name, (None, None))
+        for key, value in self.options:
+            target = own if own is not None and _has(own, key) else parameters
+            if not _has(target, key):
+                raise ConfigurationError(f"{self.name} has no option {key!r}")
+            try:
+                changed = replace(target, **{key: _typed(getattr(target, key), value)})
+            except ValueError as error:
+                raise ConfigurationError(f"{self.text}: {error}") from error
+            if target is own:
+                own = changed
+            else:
+                parameters = changed
+        return parameters, (self.name if make is None else make(parameters, own))
+
+
+def _has(target: Any, key: str) -> bool:
+    return any(item.name == key for item in fields(target))
+
+
+def _typed(present: object, text: str) -> object:
+    if isinstance(present, bool):
+        return text.lower() in ("1", "true", "yes")
+    if isinstance(present, int):
+        return int(text)
+    if isinstance(present, float):
+        return float(text)
+    raise ValueError("this option cannot be set here")

@@ -1,0 +1,162 @@
+"""A study's outcome as Markdown and as JSON."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Final
+
+from tao_coordinator.study.statistics import Interval
+from tao_coordinator.study.study import OURS, Column, Outcome
+
+SEEDS_FOR_INTERVAL: Final = 2
+
+
+def markdown(outcome: Outcome, command: str, pictures: Sequence[str] = ()) -> str:
+    """The whole report.
+
+    Args:
+        outcome: cells and results.
+        command: the command line that repeats it.
+        pictures: file names of plots beside the report.
+    """
+    study = outcome.study
+    lines = [f"# {study.title}", "", study.asks, ""]
+    seeds = ", ".join(str(seed) for seed in outcome.options.seeds)
+    lines += [f"`{command}`", "", f"Seeds {seeds}. Modelled engines: read ratios.", ""]
+    if study.reading:
+        lines += [study.reading, ""]
+    lines += _claims(outcome)
+    for panel in outcome.panels():
+        lines += [f"## {panel}", "", *_panel(outcome, panel), ""]
+    lines += [f"![{name}]({name})" for name in pictures]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def as_json(outcome: Outcome, command: str) -> dict[str, object]:
+    """The same as plain values: every measure of every cell, and the comparisons."""
+    panels: dict[str, object] = {}
+    for panel in outcome.panels():
+        arms = outcome.arms(panel)
+        panels[panel] = {
+            "arms": {
+                arm: {
+                    "seeds": {
+                        str(cell.seed): _plain(result.measures)
+                        for cell, result in outcome.of(panel, arm)
+                    },
+                    "means": {
+                        column.measure: _interval(outcome.interval(panel, arm, column))
+                        for column in outcome.study.columns
+                    },
+                }
+                for arm in arms
+            },
+            "versus": {
+                column.measure: {
+                    arm: _interval(outcome.ratio(panel, OURS, arm, column))
+                    for arm in arms
+                    if arm != OURS and OURS in arms
+                }
+                for column in outcome.study.versus
+            },
+        }
+    return {
+        "study": outcome.study.name,
+        "command": command,
+        "seeds": list(outcome.options.seeds),
+        "panels": panels,
+    }
+
+
+def _panel(outcome: Outcome, panel: str) -> list[str]:
+    columns, arms = outcome.study.columns, outcome.arms(panel)
+    shown = [c for c in columns if any(outcome.values(panel, a, c.measure) for a in arms)]
+    rows = [["policy", *(column.title for column in shown)]]
+    for arm in arms:
+        name = f"**{arm}**" if arm == OURS else arm
+        left = sum(r.measures.get("unfinished", 0.0) for _, r in outcome.of(panel, arm))
+        if left:
+            name += f" ({left:.0f} sessions not finished)"
+        rows.append([name, *(_cell(outcome, panel, arm, column) for column in shown)])
+    first = outcome.of(panel, arms[0])[0][1]
+    workers = first.measures.get("workers", 0.0)
+    facts = f"{first.measures.get('sessions', 0.0):.0f} sessions a seed"
+    facts += f", {workers:.0f} workers." if workers else ", open loop."
+    return [facts, "", *table(rows), "", *_versus(outcome, panel)]
+
+
+def _cell(outcome: Outcome, panel: str, arm: str, column: Column) -> str:
+    found = outcome.interval(panel, arm, column)
+    text = number(found.value, column.digits)
+    many = len(outcome.values(panel, arm, column.measure)) >= SEEDS_FOR_INTERVAL
+    if many and column in outcome.study.versus and not math.isnan(found.low):
+        text += f" [{number(found.low, column.digits)}, {number(found.high, column.digits)}]"
+    return text
+
+
+def _versus(outcome: Outcome, panel: str) -> list[str]:
+    arms = outcome.arms(panel)
+    others = [arm for arm in arms if arm != OURS]
+    if OURS not in arms or not others:
+        return []
+    parts: list[str] = []
+    for column in outcome.study.versus:
+        best = outcome.best(panel, others, column)
+        if best is None:
+            continue
+        ratio = outcome.ratio(panel, OURS, best, column)
+        parts.append(f"{column.title} {percent(ratio)} against {best}")
+    return [f"`{OURS}` against the best other in each: " + "; ".join(parts) + "."] if parts else []
+
+
+def _claims(outcome: Outcome) -> list[str]:
+    rows = [["published", "there", "here", "why they differ"]]
+    for claim in outcome.study.claims:
+        if claim.panel not in outcome.panels() or claim.arm not in outcome.arms(claim.panel):
+            continue
+        here = _claimed(outcome, claim.panel, claim.arm, claim.rivals, claim.column)
+        rows.append([claim.what, claim.published, here, claim.why])
+    return ["## Beside the published figures", "", *table(rows), ""] if len(rows) > 1 else []
+
+
+def _claimed(outcome: Outcome, panel: str, arm: str, rivals: Iterable[str], column: Column) -> str:
+    present = [rival for rival in rivals if rival in outcome.arms(panel)]
+    if not present:
+        return number(outcome.interval(panel, arm, column).value, column.digits)
+    best = outcome.best(panel, present, column)
+    if best is None:
+        return "no rival finished"
+    return f"{percent(outcome.ratio(panel, arm, best, column))} ({best})"
+
+
+def table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """A Markdown table; the first row is its head."""
+    head, *body = rows
+    return [
+        "| " + " | ".join(head) + " |",
+        "|" + "---|" * len(head),
+        *("| " + " | ".join(row) + " |" for row in body),
+    ]
+
+
+def number(value: float, digits: int) -> str:
+    """A number as a person reads it; empty where there is none."""
+    if math.isnan(value):
+        return ""
+    return f"{value:,.{digits}f}"
+
+
+def percent(ratio: Interval) -> str:
+    """A ratio as a signed change, with its interval."""
+    if math.isnan(ratio.value):
+        return "-"
+    value, low, high = (100.0 * (part - 1.0) for part in (ratio.value, ratio.low, ratio.high))
+    return f"{value:+.1f} % [{low:+.1f}, {high:+.1f}]"
+
+
+def _interval(found: Interval) -> dict[str, float | None]:
+    return _plain(asdict(found))
+
+
+def _plain(values: dict[str, float]) -> dict[str, float | None]:
+    return {name: None if math.isnan(value) else value for name, value in values.items()}

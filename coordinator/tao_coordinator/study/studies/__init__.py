@@ -1,0 +1,17 @@
+"""Every study by name, in the order of `tao study list`."""
+
+from typing import Final
+
+from tao_coordinator.study.studies import concur, pressure, robustness, scale, tao_paper
+from tao_coordinator.study.study import Study
+
+STUDIES: Final[dict[str, Study]] = {
+    study.name: study
+    for study in (
+        *pressure.STUDIES,
+        *tao_paper.STUDIES,
+        *concur.STUDIES,
+        *robustness.STUDIES,
+        *scale.STUDIES,
+    )
+}

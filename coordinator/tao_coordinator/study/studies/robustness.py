@@ -1,0 +1,163 @@
+"""When things are not as told: surges, wrong capacities, no reuse, low load, dead backends."""
+
+from dataclasses import replace
+from typing import Final
+
+from tao_coordinator.simulation.fleet import FleetChange
+from tao_coordinator.study.cell import Cell
+from tao_coordinator.study.studies.grid import PLACEHOLDER, QWEN, cross
+from tao_coordinator.study.study import (
+    GOOD_5,
+    HIT_RATE,
+    HOLD_ANY,
+    HOLD_STARTED,
+    OURS,
+    TASK,
+    TASK_P99,
+    TOKENS,
+    TTFT,
+    TTFT_P50,
+    TTFT_P99,
+    Claim,
+    Column,
+    Plot,
+    Study,
+    StudyOptions,
+    arms,
+)
+
+ERRORS: Final = Column("errors", "calls lost", 0)
+
+
+def _base(options: StudyOptions, panel: str, workload: str, number: int) -> Cell:
+    return Cell(
+        panel=panel,
+        arm="",
+        policy=PLACEHOLDER,
+        workload=options.workload(workload),
+        seed=0,
+        sessions=options.sessions(number),
+        engine=QWEN,
+    )
+
+
+SURGE_END_S: Final = 3_000.0
+
+
+def _surge_cells(options: StudyOptions) -> list[Cell]:
+    """2.5 times the pool for 50 minutes, then 0.6 of it."""
+    cell = replace(_base(options, "swe, 2.5 then 0.6", "swe", 150), pressure=2.5)
+    relief = max(2, round(cell.num_workers() * 0.6 / 2.5))
+    cell = replace(cell, worker_changes=((SURGE_END_S, relief),), end_s=9_000.0)
+    return cross(options, [cell], arms(OURS, "round-robin", "thunderagent", "tao-paper",
+                                       "tao-paper@0.9", "concur-aimd"))  # fmt: skip
+
+
+def _misreport_cells(options: StudyOptions) -> list[Cell]:
+    found: list[Cell] = []
+    for name in ("swe", "mix"):
+        base = _base(options, "", "swe", 136)
+        if name == "mix":
+            workload = replace(base.workload, long_tool_share=0.1)
+            base = replace(base, workload=workload)
+        found += [
+            replace(base, panel=f"{name}, told {told:g}x", pressure=1.5, told_ratio=told, x=told)
+            for told in (0.7, 1.0, 1.3, 2.0)
+        ]
+    return cross(options, found, arms(OURS, "tao:capacity_integral_gain=0", "tao-paper",
+                                      "tao-paper@0.9", "thunderagent"))  # fmt: skip
+
+
+def _no_reuse_cells(options: StudyOptions) -> list[Cell]:
+    single = replace(_base(options, "single calls, 1.0", "single", 1_500), pressure=1.0)
+    over = replace(_base(options, "single calls, 2.5", "single", 2_500), pressure=2.5)
+    base = _base(options, "prompts rewritten each turn, 1.5", "swe", 100)
+    rewritten = replace(base, workload=replace(base.workload, reuses=False), pressure=1.5)
+    return cross(options, [single, over, rewritten], arms(OURS, "sticky-least-loaded"))
+
+
+def _under_load_cells(options: StudyOptions) -> list[Cell]:
+    found: list[Cell] = []
+    for num_backends in (1, 4):
+        for pressure in (0.3, 0.5):
+            panel = f"swe, {num_backends} backend{'s' * (num_backends > 1)}, {pressure:g}"
+            base = _base(options, panel, "swe", 120 * (1 + (num_backends > 1)))
+            found.append(replace(base, num_backends=num_backends, pressure=pressure))
+    return cross(options, found, arms(OURS, "sticky-least-loaded", "round-robin", "tao-paper"))
+
+
+def _failure_cells(options: StudyOptions) -> list[Cell]:
+    cells = [
+        replace(
+            _base(options, f"swe, 4 backends, {pressure:g}, one dies", "swe", 240),
+            num_backends=4,
+            pressure=pressure,
+            changes=(
+                FleetChange(at_s=900.0, backend=1, what="fail"),
+                FleetChange(at_s=1_500.0, backend=1, what="add"),
+            ),
+        )
+        for pressure in (0.7, 1.2)
+    ]
+    return cross(options, cells, arms(OURS, "sticky-least-loaded", "cache-aware", "tao-paper",
+                                      "tao-paper@0.9", "thunderagent"))  # fmt: skip
+
+
+_TABLE: Final = (TASK, TASK_P99, TOKENS, TTFT, TTFT_P50, TTFT_P99, HOLD_STARTED, HOLD_ANY, HIT_RATE,
+                 GOOD_5)  # fmt: skip
+
+STUDIES: Final = (
+    Study(
+        name="surge",
+        title="A surge, and what comes after",
+        asks="2.5 times the pool for 50 minutes, then 0.6 of it: how long until caches are warm "
+        "again?",
+        make_cells=_surge_cells,
+        columns=_TABLE,
+        versus=(TASK, TTFT, HIT_RATE),
+        plots=(Plot("hit-rate", "timeline", "hit_rate", "Hit rate around a surge",
+                    "hits / prompt tokens"),),
+        reading="Runs are cut after 150 minutes: sessions that are not finished then are counted.",
+    ),
+    Study(
+        name="misreported-capacity",
+        title="Engines that misreport their pool",
+        asks="The engine reports 0.7 to 2 times the pool it has. What is left of the throughput?",
+        make_cells=_misreport_cells,
+        columns=(TOKENS, TASK, TASK_P99, TTFT_P99, HOLD_STARTED, HIT_RATE),
+        versus=(TOKENS, TASK),
+        claims=tuple(
+            Claim(f"{name}, told {told:g}x: tok/s against the same without the controller", there,
+                  f"{name}, told {told:g}x", OURS, ("tao:capacity_integral_gain=0",), TOKENS)
+            for name, told, there in (("swe", 1.3, "+173 %"), ("swe", 2.0, "+270 %"),
+                                      ("mix", 1.3, "+27 %"), ("mix", 2.0, "+91 %"))
+        ),
+    ),
+    Study(
+        name="no-reuse",
+        title="Traffic without reuse",
+        asks="Single calls, and prompts that are rewritten each turn: nothing to gain. What does "
+        "the policy cost? (Floor: 0.5 %.)",
+        make_cells=_no_reuse_cells,
+        columns=_TABLE,
+        versus=(TASK, TTFT, TOKENS),
+    ),
+    Study(
+        name="under-load",
+        title="A fleet with room",
+        asks="Everything fits. What does the policy cost? (Floor: 1 % of the task latency, nobody "
+        "held.)",
+        make_cells=_under_load_cells,
+        columns=_TABLE,
+        versus=(TASK, TTFT, TOKENS),
+    ),
+    Study(
+        name="lost-backend",
+        title="One of four backends dies and comes back",
+        asks="Its calls are lost and its caches with it, for ten minutes. Who suffers, how long?",
+        make_cells=_failure_cells,
+        columns=(*_TABLE, ERRORS),
+        versus=(TASK, TASK_P99, TTFT, TOKENS),
+        plots=(Plot("hit-rate", "timeline", "hit_rate", "Hit rate", "hits / prompt tokens"),),
+    ),
+)  # fmt: skip
