@@ -146,6 +146,7 @@ def _require_matplotlib() -> None:
 
 def _options(arguments: argparse.Namespace) -> "StudyOptions":
     from tao_coordinator.study.study import StudyOptions
+    from tao_coordinator.traces import files
 
     try:
         seeds = tuple(int(part) for part in str(arguments.seeds).split(","))
@@ -161,7 +162,12 @@ def _options(arguments: argparse.Namespace) -> "StudyOptions":
         if not middle or not Path(path).exists():
             raise ConfigurationError(f"--trace {text}: WORKLOAD=PATH, and the path must exist")
         traces[name] = path
-    return StudyOptions(seeds=seeds, traces=traces, share=arguments.share)
+    return StudyOptions(
+        seeds=seeds,
+        traces=traces,
+        trace_digests={name: files.digest(Path(path)) for name, path in traces.items()},
+        share=arguments.share,
+    )
 
 
 def _command(arguments: argparse.Namespace, name: str) -> str:

@@ -1,7 +1,7 @@
 """One run of a study: everything that determines it, and what came out.
 
-A cell is a value. Its id is a digest of what determines the run, so a result that is on disk already
-is found again, and a cell whose settings changed is run anew.
+A cell is a value. Its id is a digest of what determines the run, so a result that is on disk
+already is found again, and a cell whose settings changed is run anew.
 """
 
 import hashlib

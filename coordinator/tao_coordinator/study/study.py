@@ -21,6 +21,8 @@ class StudyOptions:
     """None of these was used to tune anything: the policy study tuned on 1-3 and held out 11-14."""
     traces: Mapping[str, str] = field(default_factory=dict[str, str])
     """Recorded sessions to use for a workload of this name instead of synthetic ones."""
+    trace_digests: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Of their content."""
     share: float = 1.0
     """Of the sessions of each cell; less is quicker and noisier."""
 
@@ -29,6 +31,7 @@ class StudyOptions:
         return WorkloadChoice(
             name=name,
             trace=self.traces.get(name),
+            trace_digest=self.trace_digests.get(name, ""),
             trace_shared_tokens=12_000 if name == "swe" else 0,
             **changes,  # pyright: ignore[reportArgumentType]
         )

@@ -23,6 +23,10 @@ class WorkloadChoice:
     """A synthetic workload, or how a trace is called in tables."""
     trace: str | None = None
     """Path of recorded sessions to use instead of synthetic ones."""
+    trace_digest: str = ""
+    """Of its content: results of another one under the same path do not count."""
+    trace_format: str | None = None
+    """`None`: told by the content."""
     trace_shared_tokens: int = 0
     """System prompt that the recorded sessions have in common."""
     gap_s_max: float = 60.0
@@ -43,7 +47,7 @@ class WorkloadChoice:
         if self.trace is None:
             found = synthetic.draw_sessions(self.name, number, seed)
         else:
-            scripts = scripts_of(_load(self.trace), self._reading(), seed)
+            scripts = self._scripts(seed)
             found = scripts[:number] if self.as_recorded else drawn(scripts, number, seed)
         if self.long_tool_share:
             found = workload_changes.with_long_tools(found, self.long_tool_share, seed)
@@ -53,12 +57,18 @@ class WorkloadChoice:
             found = workload_changes.without_reuse(found)
         return found
 
-    def _reading(self) -> TraceReading:
-        return TraceReading(
+    def recorded(self) -> list[SessionScript]:
+        """All usable sessions of the trace."""
+        return self._scripts(FOOTPRINT_SEED)
+
+    def _scripts(self, seed: int) -> list[SessionScript]:
+        assert self.trace is not None
+        reading = TraceReading(
             shared_tokens=self.trace_shared_tokens,
             gap_s_max=self.gap_s_max,
             turns_max=self.turns_max,
         )
+        return scripts_of(_load(self.trace, self.trace_format), reading, seed)
 
     def shared_tokens(self) -> int:
         """Longest prefix that sessions have in common."""
@@ -75,5 +85,5 @@ def _typical(choice: WorkloadChoice) -> Sequence[SessionScript]:
 
 
 @lru_cache(maxsize=4)
-def _load(path: str) -> Trace:
-    return files.load(Path(path))
+def _load(path: str, format_name: str | None) -> Trace:
+    return files.load(Path(path), format_name)

@@ -1,6 +1,7 @@
 """Opens trace files and folders; the readers themselves (`traces`) never touch a disk."""
 
 import gzip
+import hashlib
 import zlib
 from pathlib import Path
 from typing import Final
@@ -26,10 +27,26 @@ def load(path: Path, format_name: str | None = None) -> Trace:
     """
     if not path.is_dir():
         return read(_text(path), _stem(path), format_name)
-    files = sorted(file for file in path.rglob("*") if file.name.endswith(_SUFFIXES))
+    files = _files(path)
     if not files:
         raise MalformedTrace(f"{path}: no file ending in {', '.join(_SUFFIXES)}")
     return joined(read(_text(file), _stem(file), format_name) for file in files)
+
+
+def digest(path: Path) -> str:
+    """Short digest of a file's content, or of all trace files of a folder.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    seen = hashlib.blake2b(digest_size=8)
+    for file in _files(path) if path.is_dir() else [path]:
+        seen.update(file.read_bytes())
+    return seen.hexdigest()
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.rglob("*") if file.name.endswith(_SUFFIXES))
 
 
 def _text(path: Path) -> str:

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from tao_coordinator.bench.readiness import ReadinessSettings, run, timeline
-from tao_coordinator.traces.files import load
 from tao_coordinator.core.events import Event, SessionEnded, ToolEnded, ToolStarted
 from tao_coordinator.prediction.calibration import Calibration
 from tao_coordinator.prediction.hazard import HazardPredictor
 from tao_coordinator.prediction.predictor import ReadinessPredictor
 from tao_coordinator.prediction.remaining import Point, Remaining, Source
+from tao_coordinator.traces.files import load
 from tao_coordinator.traces.records import SessionRecord, ToolRecord, Trace, TurnRecord
 
 SHARED_TRACE = Path(__file__).parents[4] / "shared/traces/claude_code_tools.jsonl.gz"

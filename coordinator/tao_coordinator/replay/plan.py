@@ -1,0 +1,148 @@
+"""Which runs answer the question, for a trace, a fleet and a list of policies."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tao_coordinator.errors import ConfigurationError
+from tao_coordinator.study.cell import Cell, engine_named
+from tao_coordinator.study.policy_choice import PolicyChoice
+from tao_coordinator.study.workload_choice import WorkloadChoice
+
+DEFAULT_POLICIES: Final = (
+    "tao",
+    "sticky-least-loaded",
+    "cache-aware",
+    "thunderagent",
+    "tao-paper@0.9",
+)
+DEFAULT_PRESSURE: Final = 1.2
+FLEETS_MAX: Final = 4
+"""Sizes of the fleet that are tried to see how many backends could be saved."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaySettings:
+    """What is asked of a trace."""
+
+    trace: str
+    trace_digest: str
+    """Of its content, so that kept results of another trace do not count."""
+    trace_format: str | None = None
+    policies: tuple[PolicyChoice, ...]
+    engine: str
+    num_backends: int = 1
+    capacity_tokens: int | None = None
+    """KV pool of each backend; the engine's own by default."""
+    workers: int | None = None
+    """Sessions at a time; `None`: from the pressure."""
+    pressure: float = DEFAULT_PRESSURE
+    sessions: int | None = None
+    """How many are run, drawn at random; `None`: each recorded one once."""
+    shared_tokens: int = 0
+    gap_s_max: float = 60.0
+    turns_max: int = 1_000
+    seeds: tuple[int, ...] = (1,)
+    with_fewer_backends: bool = True
+
+    def __post_init__(self) -> None:
+        """Reject what cannot be run."""
+        engine_named(self.engine)
+        if not 1 <= self.num_backends <= 1_000:
+            raise ConfigurationError("--backends must be 1 to 1000")
+        if self.workers is not None and self.workers < 1:
+            raise ConfigurationError("--workers must be at least 1")
+        if not 0.01 <= self.pressure <= 100.0:
+            raise ConfigurationError("--pressure must be between 0.01 and 100")
+        if self.capacity_tokens is not None and self.capacity_tokens < 1_024:
+            raise ConfigurationError("--capacity-tokens must be at least 1024")
+        if self.sessions is not None and self.sessions < 1:
+            raise ConfigurationError("--sessions must be at least 1")
+        if not self.policies or not self.seeds:
+            raise ConfigurationError("a replay needs a policy and a seed")
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayPlan:
+    """The runs, and what they have in common."""
+
+    settings: ReplaySettings
+    cells: tuple[Cell, ...]
+    workers: int
+    pressure: float
+    """Mean working set of all workers over all pools."""
+    footprint_tokens: float
+    recorded_sessions: int
+
+
+def make_plan(settings: ReplaySettings) -> ReplayPlan:
+    """Put the runs together.
+
+    Raises:
+        MalformedTrace: nothing in the trace can be run.
+        OSError: it cannot be read.
+    """
+    workload = WorkloadChoice(
+        name="trace",
+        trace=settings.trace,
+        trace_digest=settings.trace_digest,
+        trace_format=settings.trace_format,
+        trace_shared_tokens=settings.shared_tokens,
+        gap_s_max=settings.gap_s_max,
+        turns_max=settings.turns_max,
+        as_recorded=settings.sessions is None,
+    )
+    recorded = len(workload.recorded())
+    number = recorded if settings.sessions is None else settings.sessions
+    pool = settings.capacity_tokens or engine_named(settings.engine).kv_capacity_tokens
+    base = Cell(
+        panel="",
+        arm="",
+        policy=settings.policies[0],
+        workload=workload,
+        seed=settings.seeds[0],
+        sessions=number,
+        engine=settings.engine,
+        num_backends=settings.num_backends,
+        pools=(pool,) * settings.num_backends,
+        workers=settings.workers,
+        pressure=settings.pressure,
+    )
+    workers = min(base.num_workers(), number)
+    base = replace(base, workers=workers, pressure=None)
+    room = settings.num_backends * max(1, pool - workload.shared_tokens())
+    cells = [
+        replace(
+            base,
+            panel=panel_name(size),
+            num_backends=size,
+            pools=(pool,) * size,
+            arm=policy.text,
+            policy=policy,
+            seed=seed,
+            x=float(size),
+        )
+        for size in fleet_sizes(settings)
+        for policy in settings.policies
+        for seed in settings.seeds
+    ]
+    footprint = workload.footprint_tokens()
+    return ReplayPlan(
+        settings, tuple(cells), workers, workers * footprint / room, footprint, recorded
+    )
+
+
+def fleet_sizes(settings: ReplaySettings) -> Sequence[int]:
+    """The fleet as it is first, then smaller ones."""
+    full = settings.num_backends
+    if not settings.with_fewer_backends or full == 1:
+        return (full,)
+    if full <= FLEETS_MAX:
+        return tuple(range(full, 0, -1))
+    sizes = {round(full * part / FLEETS_MAX) for part in range(1, FLEETS_MAX + 1)}
+    return tuple(sorted(sizes, reverse=True))
+
+
+def panel_name(num_backends: int) -> str:
+    """What runs on a fleet of this size are called."""
+    return f"{num_backends} backend{'s' * (num_backends > 1)}"
