@@ -85,15 +85,13 @@ def lines(
     def y_at(y: float) -> float:
         return TOP + tall - (y / y_high if y_high else 0.0) * tall
 
-    shapes: list[str] = []
-    for y in y_ticks:
-        shapes.append(
-            f'<line class="grid" x1="{LINES_LEFT}" x2="{WIDTH - 16}" y1="{y_at(y):.1f}" '
-            f'y2="{y_at(y):.1f}"/>'
-        )
-        shapes.append(_text(LINES_LEFT - 8, y_at(y) + 4, f"{y:,g}", anchor="end", small=True))
+    shapes = [
+        f'<line class="grid" x1="{LINES_LEFT}" x2="{WIDTH - 16}" y1="{y_at(y):.1f}" '
+        f'y2="{y_at(y):.1f}"/>' + _text(LINES_LEFT - 8, y_at(y) + 4, f"{y:,g}", "end", small=True)
+        for y in y_ticks
+    ]
     shapes += [
-        _text(x_at(x), TOP + tall + 17, f"{x:,g}", anchor="middle", small=True)
+        _text(x_at(x), TOP + tall + 17, f"{x:,g}", "middle", small=True)
         for x in x_ticks
         if x_low <= x <= x_high
     ]
@@ -112,12 +110,15 @@ def lines(
                     f'r="4"><title>{escape(f"{name}: {y:,.1f} at {x:g}")}</title></circle>'
                     for x, y in piece
                 ]
-    legend = "".join(
+    return _line_legend([name for name, _ in curves], y_title) + _svg(LINES_HEIGHT, shapes)
+
+
+def _line_legend(names: Sequence[str], y_title: str) -> str:
+    keys = "".join(
         f'<span class="key"><i class="line curve-{number}"></i>{escape(name)}</span>'
-        for number, (name, _) in enumerate(curves)
+        for number, name in enumerate(names)
     )
-    head = f'<div class="legend"><b>{escape(y_title)}</b>{legend}</div>'
-    return head + _svg(LINES_HEIGHT, shapes)
+    return f'<div class="legend"><b>{escape(y_title)}</b>{keys}</div>'
 
 
 def _pieces(curve: Sequence[tuple[float, float]]) -> list[list[tuple[float, float]]]:

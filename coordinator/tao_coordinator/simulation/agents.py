@@ -8,6 +8,7 @@ for when its tool ended, whatever happened since.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from tao_coordinator.core.effects import Grant, Reject, RejectReason
@@ -37,6 +38,14 @@ RETRY_S: Final = 0.5
 RETRY_S_MAX: Final = 8.0
 FOR_GOOD: Final = frozenset({RejectReason.TOO_LARGE, RejectReason.MODEL_NOT_SERVED})
 """Refusals after which no agent asks again."""
+
+
+class Sent(Enum):
+    """What became of a call that was sent to a backend."""
+
+    ACCEPTED = "accepted"
+    NOBODY = "nobody listens"
+    TOO_LARGE = "larger than the pool"
 
 
 @dataclass(slots=True)
@@ -198,10 +207,21 @@ class Agents:
                 output_block_hashes=reply,
             ),
         )
-        if sent:
+        if sent is Sent.TOO_LARGE:
+            self._give_up(agent, grant.lease_id)
+        elif sent is Sent.ACCEPTED:
             fleet.at(fleet.now_s + FIRST_RENEWAL_S, self._renew, agent, grant.lease_id)
         else:
             fleet.at(fleet.now_s, self._failed, agent, grant.lease_id)
+
+    def _give_up(self, agent: Agent, lease_id: str) -> None:
+        """The engine says that prompt and reply can never fit: the agent stops."""
+        fleet = self._fleet
+        del self._by_request[agent.request_id]
+        agent.lease_id = ""
+        released = LeaseReleased(lease_id=lease_id, outcome=TurnOutcome.ERROR)
+        fleet.at(fleet.now_s, fleet.step, released, SessionEnded(session_id=agent.session_id))
+        self._end(agent, failed=True)
 
     def _renew(self, agent: Agent, lease_id: str) -> None:
         if agent.lease_id == lease_id:

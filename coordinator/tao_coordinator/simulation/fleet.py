@@ -23,13 +23,14 @@ from tao_coordinator.core.events import (
 )
 from tao_coordinator.core.parameters import Parameters
 from tao_coordinator.engine import Engine
-from tao_coordinator.scheduling.policy import Policy
+from tao_coordinator.scheduling.policy import KeepsPlans, Policy
+from tao_coordinator.scheduling.rivals.tao_paper import TaoPaper
 from tao_coordinator.simulation.agent_script import SessionScript
-from tao_coordinator.simulation.agents import Agents
+from tao_coordinator.simulation.agents import Agents, Sent
 from tao_coordinator.simulation.backend_model import BackendModel
 from tao_coordinator.simulation.engine_constants import EngineConstants
 from tao_coordinator.simulation.load import Load
-from tao_coordinator.simulation.request import SimRequest
+from tao_coordinator.simulation.request import RequestTooLargeError, SimRequest
 from tao_coordinator.simulation.run_record import Moment, RunRecord
 
 BLOCK_SIZE: Final = 64
@@ -165,14 +166,16 @@ class Fleet:
             elif isinstance(effect, Reject):
                 self.agents.refused(effect)
 
-    def submit(self, backend: int, request: SimRequest) -> bool:
-        """Send a call; `False`: nobody listens there."""
+    def submit(self, backend: int, request: SimRequest) -> Sent:
+        """Send a call."""
         if not self._alive[backend]:
-            return False
-        model = self._models[backend]
-        model.submit(self.now_s, request)
+            return Sent.NOBODY
+        try:
+            self._models[backend].submit(self.now_s, request)
+        except RequestTooLargeError:
+            return Sent.TOO_LARGE
         self._schedule(backend)
-        return True
+        return Sent.ACCEPTED
 
     # --- time ------------------------------------------------------------------------------------
 
@@ -323,12 +326,13 @@ class Fleet:
             **{f"granted_{reason}": number for reason, number in totals.granted.items()},
             **{f"rejected_{reason}": number for reason, number in totals.rejected.items()},
             "seats_released": totals.seats_released,
-            "plans": totals.plans,
         }
-        for name in ("num_plans", "num_fallbacks"):
-            number = getattr(self.engine.policy, name, None)
-            if isinstance(number, int):
-                record.counters[name] = number
+        policy = self.engine.policy
+        if isinstance(policy, KeepsPlans):
+            record.counters["num_plans"] = policy.plans.num_ids
+        elif isinstance(policy, TaoPaper):
+            record.counters["num_plans"] = policy.num_plans
+            record.counters["num_fallbacks"] = policy.num_fallbacks
         seen = self.engine.honesty()
         record.readiness = {"brier": seen.brier, "coverage": seen.interval_coverage}
         record.capacity_factors = [b.capacity_factor for b in state.backends.values()]

@@ -99,7 +99,7 @@ def _turns(
     records = [turn for turn in session.turns if turn.input_tokens]
     reliable = session.output_tokens_are_reliable
     previous: TurnRecord | None = None
-    for record, following in zip(records, [*records[1:], None], strict=True):
+    for number, record in enumerate(records):
         prompt = max(record.input_tokens or 1, reading.shared_tokens + 1)
         output = record.output_tokens if reliable else None
         if output is None or output < OUTPUT_TOKENS_MIN:
@@ -114,7 +114,8 @@ def _turns(
             output_tokens=output,
             kept_tokens=_kept(previous, record, found, reading.shared_tokens),
         )
-        found.append(turn if following is None else _with_pause(turn, following, reading))
+        following = records[number + 1 : number + 2]
+        found.append(_with_pause(turn, following[0], reading) if following else turn)
         previous = record
     return tuple(found)
 

@@ -54,9 +54,9 @@ def measure(record: RunRecord, settings: FleetSettings) -> dict[str, float]:
         "turns": float(len(record.turns)),
         "readiness_brier": record.readiness.get("brier", MISSING),
     }
-    plans = record.counters.get("num_plans", 0)
-    if plans:
-        found["fallback_share"] = record.counters.get("num_fallbacks", 0) / plans
+    plans, fallbacks = (record.counters.get(name) for name in ("num_plans", "num_fallbacks"))
+    if plans and fallbacks is not None:
+        found["fallback_share"] = fallbacks / plans
     if record.decision_s:
         cost = np.array(record.decision_s)
         found["decision_ms_mean"] = float(cost.mean()) * 1e3

@@ -42,11 +42,12 @@ def ratio_interval(ours: Mapping[str, float], theirs: Mapping[str, float]) -> In
     mine = np.array([ours[key] for key in keys], np.float64)
     other = np.array([theirs[key] for key in keys], np.float64)
     picks = np.random.default_rng(_SEED).integers(0, len(keys), (RESAMPLES, len(keys)))
-    below = other[picks].mean(axis=1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = mine[picks].mean(axis=1) / below
-        value = float(mine.mean() / other.mean()) if other.mean() else float("nan")
-    return _interval(value, ratios)
+    above, below = mine[picks].mean(axis=1), other[picks].mean(axis=1)
+    if not other.mean():
+        return Interval(float("nan"), float("nan"), float("nan"))
+    # A resample in which the other arm has nothing says nothing about the ratio.
+    ratios = above[below > 0.0] / below[below > 0.0]
+    return _interval(float(mine.mean() / other.mean()), ratios)
 
 
 def _interval(value: float, resampled: Floats) -> Interval:

@@ -32,7 +32,11 @@ class ResultFile:
         if not resume:
             path.unlink(missing_ok=True)
         elif path.exists():
-            for line in path.read_text(encoding="utf-8").splitlines():
+            text = path.read_text(encoding="utf-8")
+            if text and not text.endswith("\n"):
+                with path.open("a", encoding="utf-8") as file:
+                    file.write("\n")
+            for line in text.splitlines():
                 try:
                     result = CellResult.from_json(line)
                 except ValueError:

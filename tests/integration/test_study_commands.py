@@ -1,0 +1,123 @@
+"""`tao replay` and `tao study` as a user runs them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from trace_rows import lines
+
+COMMAND = [sys.executable, "-m", "tao_coordinator"]
+
+
+def tao(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        capture_output=True, text=True, timeout=50, cwd=cwd, env=environment(),
+    )  # fmt: skip
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    rows = [
+        {
+            "request_id": f"s{session}:{turn}", "session_id": f"s{session}", "turn": turn,
+            "input_length": 9_000 + 3_000 * turn, "output_length": 80, "llm_ms": 1_000,
+            "arrival_ms": 4_000 * turn, "delay": 2_000,
+        }
+        for session in range(10)
+        for turn in range(4)
+    ]  # fmt: skip
+    path = tmp_path / "trace.jsonl"
+    path.write_text(lines(rows), encoding="utf-8")
+    return path
+
+
+def test_replay_writes_a_page_and_tells_numbers(trace: Path, tmp_path: Path) -> None:
+    done = tao(
+        "replay", "trace.jsonl", "--policy", "tao", "--policy", "round-robin", "--backends", "2",
+        "--workers", "6", "--capacity-tokens", "60000", "--report", "out.html", "--json",
+        "--jobs", "1", "--keep", "runs.jsonl", cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout)
+    assert set(facts["policies"]) == {"tao", "round-robin"}
+    assert facts["policies"]["tao"]["measures"]["sessions"] == 10
+    assert set(facts["policies"]["tao"]["task_s_by_backends"]) == {"1", "2"}
+    assert "replay: 4/4" in done.stderr
+    page = (tmp_path / "out.html").read_text(encoding="utf-8")
+    assert page.startswith("<!doctype html>") and str(tmp_path) not in page
+    again = tao(
+        "replay", "trace.jsonl", "--policy", "tao", "--policy", "round-robin", "--backends", "2",
+        "--workers", "6", "--capacity-tokens", "60000", "--jobs", "1", "--keep", "runs.jsonl",
+        cwd=tmp_path,
+    )  # fmt: skip
+    assert "4 cells, 0 to run" in again.stderr
+    assert again.stdout.splitlines()[0].startswith("policy")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["replay", "nowhere.jsonl"], "nowhere.jsonl"),
+        (["replay", "trace.jsonl", "--policy", "best"], "unknown policy 'best'"),
+        (["replay", "trace.jsonl", "--backends", "0"], "--backends must be 1 to 1000"),
+        (["replay", "trace.jsonl", "--report", "no/such/out.html"], "there is no folder"),
+        (["replay", "trace.jsonl", "--seeds", "a"], "--seeds a"),
+        (["study", "run", "nothing"], "no study 'nothing'"),
+        (["study", "run", "surge", "--share", "0"], "--share must be above 0"),
+        (["study", "run", "surge", "--trace", "swe=nowhere"], "the path must exist"),
+    ],
+)
+def test_mistakes_are_one_line(
+    trace: Path, tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    done = tao(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_list_names_every_study(tmp_path: Path) -> None:
+    facts = json.loads(tao("study", "list", "--json", cwd=tmp_path).stdout)
+    names = [study["name"] for study in facts]
+    assert "pressure" in names and "main-table" in names
+    assert all(study["runs"] > 0 for study in facts)
+    assert len(tao("study", "list", cwd=tmp_path).stdout.splitlines()) == len(names)
+
+
+def test_interrupted_study_resumes_and_writes_its_report(tmp_path: Path) -> None:
+    arguments = [
+        "study", "run", "low-concurrency", "--seeds", "1", "--share", "0.03", "--jobs", "1",
+        "--out", "o", "--no-plots",
+    ]  # fmt: skip
+    process = subprocess.Popen(
+        [*COMMAND, *arguments], cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    lines_seen = [process.stderr.readline() for _ in range(2)]
+    process.send_signal(signal.SIGINT)
+    _, rest = process.communicate(timeout=20)
+    assert process.returncode == 130, rest
+    assert "Traceback" not in rest
+    assert lines_seen[0].startswith("low-concurrency: 1/35")
+    results = tmp_path / "o/low-concurrency/cells.jsonl"
+    known = len(results.read_text(encoding="utf-8").splitlines())
+    assert known >= 2
+    refused = tao(*arguments, cwd=tmp_path)
+    assert refused.returncode == 2 and "--resume" in refused.stderr
+    began_s = time.monotonic()
+    done = tao(*arguments, "--resume", cwd=tmp_path)
+    assert done.returncode == 0, (done.stderr, time.monotonic() - began_s)
+    assert f"35 cells, {35 - known} to run" in done.stderr
+    report = tmp_path / "o/low-concurrency/report.md"
+    assert "## V4-Flash x1, 64 workers" in report.read_text(encoding="utf-8")
+    assert json.loads(report.with_suffix(".json").read_text())["study"] == "low-concurrency"

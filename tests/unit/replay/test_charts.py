@@ -1,0 +1,51 @@
+"""Charts are well-formed SVG whose shapes have the sizes of their numbers."""
+
+import math
+import re
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from tao_coordinator.replay.charts import LEFT, RIGHT, WIDTH, lines, stacked_bars
+
+
+def svg(text: str) -> ET.Element:
+    return ET.fromstring(re.sub(r' xmlns="[^"]+"', "", text[text.index("<svg") :]))
+
+
+def test_bars_are_as_long_as_their_values() -> None:
+    rows: list[tuple[str, dict[str, float]]] = [
+        ("one", {"a": 1.0, "b": 3.0}),
+        ("two", {"a": 2.0}),
+        ("none", {}),
+    ]
+    drawn = svg(stacked_bars(rows, [("a", "A"), ("b", "B")], "s"))
+    widths = [float(rect.attrib["width"]) for rect in drawn.iter("rect")]
+    full = WIDTH - LEFT - RIGHT
+    assert widths == pytest.approx([full / 4, full * 3 / 4, full / 2, 0, 0, 0], abs=0.1)
+    assert [title.text for title in drawn.iter("title")][1] == "one: B 3.0 s"
+
+
+def test_lines_break_where_there_is_no_number_and_stay_inside() -> None:
+    curve = [(0.0, 1.0), (1.0, 2.0), (2.0, math.nan), (3.0, 4.0), (4.0, 0.0)]
+    drawn = svg(lines([("x", curve)], x_title="t", y_title="y", marks=True))
+    pieces = [line.attrib["points"].split() for line in drawn.iter("polyline")]
+    assert [len(piece) for piece in pieces] == [2, 2]
+    for point in (point for piece in pieces for point in piece):
+        x, y = map(float, point.split(","))
+        assert 0 <= x <= WIDTH and 0 <= y <= 250
+    assert len(list(drawn.iter("circle"))) == 4
+
+
+@pytest.mark.parametrize(
+    "curve", [[], [(1.0, 5.0)], [(1.0, 0.0), (2.0, 0.0)], [(0.0, 1e9), (1e-9, 1e-9)]]
+)
+def test_odd_data_is_drawn_or_left_out_and_never_fails(curve: list[tuple[float, float]]) -> None:
+    text = lines([("x", curve)], x_title="t", y_title="y", whole_x=True)
+    assert text == "" or svg(text) is not None
+
+
+def test_names_cannot_break_the_page() -> None:
+    text = stacked_bars([("</svg><script>", {"a": 1.0})], [("a", "A&B")], "s")
+    assert "<script>" not in text
+    svg(text)

@@ -1,0 +1,65 @@
+import json
+from pathlib import Path
+
+import pytest
+from replay_traces import settings, write_trace
+
+from tao_coordinator.errors import ConfigurationError
+from tao_coordinator.replay.plan import fleet_sizes, make_plan
+from tao_coordinator.traces.records import MalformedTrace
+
+
+@pytest.mark.parametrize(
+    ("backends", "sizes"),
+    [(1, (1,)), (2, (2, 1)), (4, (4, 3, 2, 1)), (16, (16, 12, 8, 4)), (5, (5, 4, 2, 1))],
+)
+def test_smaller_fleets_are_tried_too(backends: int, sizes: tuple[int, ...]) -> None:
+    assert fleet_sizes(settings(Path("t"), num_backends=backends)) == sizes
+    same = settings(Path("t"), num_backends=backends, with_fewer_backends=False)
+    assert fleet_sizes(same) == (backends,)
+
+
+def test_all_fleets_get_the_same_work(tmp_path: Path) -> None:
+    plan = make_plan(settings(write_trace(tmp_path / "t.jsonl"), num_backends=2, workers=3))
+    assert len(plan.cells) == 4
+    assert {cell.workers for cell in plan.cells} == {3}
+    assert {cell.sessions for cell in plan.cells} == {4}
+    assert [cell.num_backends for cell in plan.cells] == [2, 2, 1, 1]
+    # Contexts of 4,100, 6,100, ... 12,100 tokens, 8,100 on average.
+    assert plan.footprint_tokens == 8_100
+    assert plan.pressure == pytest.approx(3 * 8_100 / (2 * 307_000))
+
+
+def test_no_more_workers_than_sessions(tmp_path: Path) -> None:
+    plan = make_plan(settings(write_trace(tmp_path / "t.jsonl"), pressure=50.0))
+    assert plan.workers == 4
+
+
+def test_drawn_sessions_may_be_more_than_were_recorded(tmp_path: Path) -> None:
+    plan = make_plan(settings(write_trace(tmp_path / "t.jsonl"), sessions=11, workers=2))
+    cell = plan.cells[0]
+    assert len(cell.workload.sessions(cell.sessions, 1)) == 11
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"num_backends": 0},
+        {"workers": 0},
+        {"pressure": 0.0},
+        {"capacity_tokens": 10},
+        {"sessions": 0},
+        {"policies": ()},
+        {"engine": "tpu"},
+    ],
+)
+def test_what_cannot_be_run_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ConfigurationError):
+        settings(Path("t"), **wrong)
+
+
+def test_a_trace_without_lengths_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text(json.dumps({"request_id": "r", "session_id": "s", "turn": 0}) + "\n")
+    with pytest.raises(MalformedTrace, match="known prompt lengths"):
+        make_plan(settings(path))

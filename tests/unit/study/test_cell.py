@@ -1,0 +1,70 @@
+from dataclasses import replace
+
+import pytest
+from study_cells import SMALL
+
+from tao_coordinator.errors import ConfigurationError
+from tao_coordinator.study.cell import CellResult, run_cell, run_cell_fully
+from tao_coordinator.study.policy_choice import PolicyChoice
+
+
+def test_id_is_what_determines_the_run_and_nothing_else() -> None:
+    assert replace(SMALL, panel="other", arm="x", x=3.0).cell_id == SMALL.cell_id
+    others = {
+        replace(SMALL, seed=2).cell_id,
+        replace(SMALL, told_ratio=1.3).cell_id,
+        replace(SMALL, policy=PolicyChoice("tao", 0.9)).cell_id,
+        replace(SMALL, workload=replace(SMALL.workload, long_tool_share=0.1)).cell_id,
+    }
+    assert len(others | {SMALL.cell_id}) == 5
+
+
+def test_result_survives_its_file_format() -> None:
+    result = run_cell(SMALL)
+    again = CellResult.from_json(result.to_json())
+    assert again.to_json() == result.to_json()
+    assert len(result.tasks_s) == 8
+    for rubbish in ("", "{", "[]", "{}", '{"measures": 3}', "null"):
+        with pytest.raises(ValueError):  # noqa: PT011 - JSON's own message or ours
+            CellResult.from_json(rubbish)
+
+
+def test_workers_follow_from_the_pressure() -> None:
+    """N footprints are the pressure times the pools without the shared prefix."""
+    cell = replace(SMALL, workers=None, pressure=2.0, pools=(200_000, 100_000))
+    room = 300_000 - 2 * cell.workload.shared_tokens()
+    number = cell.num_workers()
+    assert abs(number * cell.workload.footprint_tokens() / room - 2.0) < 0.1
+    with pytest.raises(ConfigurationError, match="workers or a pressure"):
+        replace(cell, pressure=None).num_workers()
+
+
+def test_where_time_went_adds_up_to_the_task() -> None:
+    result, record = run_cell_fully(replace(SMALL, workers=8, pools=(40_000,)))
+    parts = sum(v for k, v in result.measures.items() if k.startswith("per_session_"))
+    tasks = [row.ended_s - row.started_s for row in record.sessions]
+    assert parts == pytest.approx(sum(tasks) / len(tasks), rel=1e-6)
+    assert result.measures["task_s_mean"] == pytest.approx(sum(tasks) / len(tasks))
+    assert result.measures["per_session_hold_s"] > 0.0
+
+
+def test_measures_agree_with_sums_over_the_turns() -> None:
+    result, record = run_cell_fully(SMALL)
+    prompt = sum(turn.input_tokens for turn in record.turns)
+    cached = sum(turn.cached_tokens for turn in record.turns)
+    assert result.measures["hit_rate"] == pytest.approx(cached / prompt)
+    waits = sorted(turn.first_token_s - turn.asked_s for turn in record.turns)
+    assert result.measures["ttft_s_mean"] == pytest.approx(sum(waits) / len(waits))
+    good = sum(wait <= 5.0 for wait in waits) / len(waits)
+    assert result.measures["goodput_5s"] == pytest.approx(good)
+    assert result.measures["decision_ms_p99"] > 0.0
+
+
+def test_without_pressure_the_credit_is_what_is_found() -> None:
+    """Every call finds its whole context: prediction and cache differ by rounding and replies."""
+    assert run_cell(replace(SMALL, workers=1)).measures["credit_error"] < 0.05
+
+
+def test_unknown_engine_is_named() -> None:
+    with pytest.raises(ConfigurationError, match="unknown engine 'tpu'"):
+        run_cell(replace(SMALL, engine="tpu"))

@@ -1,0 +1,39 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from study_cells import SMALL
+
+from tao_coordinator.study.cell import Cell, run_cell
+from tao_coordinator.study.policy_choice import PolicyChoice
+from tao_coordinator.study.study import TASK, Outcome, Plot, Study, StudyOptions
+
+pytest.importorskip("matplotlib", reason='plots need "tao-client[study]"')
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def test_one_picture_per_group_and_per_timeline(tmp_path: Path) -> None:
+    from tao_coordinator.study.plots import draw
+
+    def cells(options: StudyOptions) -> list[Cell]:
+        return [
+            replace(SMALL, panel=f"p, {n}", arm=name, policy=PolicyChoice(name), workers=n, x=n)
+            for n in (2, 4)
+            for name in ("tao", "round-robin")
+        ]
+
+    plots = (
+        Plot("latency", "lines", "task_s_mean", "Latency", "seconds", ("p,",)),
+        Plot("hits", "timeline", "hit_rate", "Hits", "share"),
+        Plot("running", "timeline", "running", "Running", "calls", ("p, 4",)),
+    )
+    study = Study(name="s", title="S", asks="?", make_cells=cells, columns=(TASK,), plots=plots)
+    made = cells(StudyOptions())
+    outcome = Outcome(study, StudyOptions(), made, [run_cell(cell) for cell in made])
+    names = draw(outcome, tmp_path)
+    assert names == ["latency-p.png", "hits-p-2.png", "hits-p-4.png", "running.png"]
+    for name in names:
+        data = (tmp_path / name).read_bytes()
+        assert data.startswith(PNG)
+        assert len(data) > 5_000

@@ -1,0 +1,112 @@
+"""Reports on made-up results, whose every number is known."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from study_cells import SMALL
+
+from tao_coordinator.errors import ConfigurationError
+from tao_coordinator.study import report
+from tao_coordinator.study.cell import CellResult
+from tao_coordinator.study.studies import STUDIES
+from tao_coordinator.study.study import (
+    TASK,
+    TOKENS,
+    TTFT,
+    Claim,
+    Outcome,
+    Study,
+    StudyOptions,
+    find,
+)
+
+ARMS = {"tao": (80.0, 120.0), "slow": (160.0, 60.0), "lost": (1.0, 999.0)}
+"""Task latency and tokens per second."""
+
+
+def outcome() -> Outcome:
+    study = Study(
+        name="made-up",
+        title="Made up",
+        asks="Is it?",
+        make_cells=lambda options: [],
+        columns=(TASK, TOKENS),
+        versus=(TASK, TOKENS),
+        claims=(
+            Claim("latency", "-9 %", "small", "tao", ("slow",), TASK, "because"),
+            Claim("elsewhere", "-9 %", "no such panel", "tao", ("slow",), TASK),
+        ),
+    )
+    cells = [replace(SMALL, arm=arm, seed=seed) for arm in ARMS for seed in (1, 2)]
+    results = [
+        CellResult(
+            cell.cell_id,
+            {
+                "task_s_mean": ARMS[cell.arm][0],
+                "output_tokens_per_s": ARMS[cell.arm][1] * cell.seed,
+                "unfinished": float(cell.arm == "lost"),
+                "ttft_s_mean": float("nan"),
+            },
+            {str(n): ARMS[cell.arm][0] * n for n in (0.5, 1.5)},
+        )
+        for cell in cells
+    ]
+    return Outcome(study, StudyOptions(seeds=(1, 2)), cells, results)
+
+
+def test_tables_say_what_was_measured_and_who_was_best() -> None:
+    text = report.markdown(outcome(), "tao study run made-up", ["picture.png"])
+    assert "| **tao** | 80 [40, 120] | 180 [120, 240] |" in text
+    # An arm that left sessions unserved is shown, and is nobody to be compared with.
+    assert "| lost (2 sessions not finished) |" in text
+    assert "task mean s -50.0 % [-50.0, -50.0] against slow" in text
+    assert "output tok/s +100.0 % [+100.0, +100.0] against slow" in text
+    assert "| latency | -9 % | -50.0 % [-50.0, -50.0] (slow) | because |" in text
+    assert "elsewhere" not in text
+    assert "![picture.png](picture.png)" in text
+
+
+def test_json_holds_every_seed_and_no_nan() -> None:
+    facts = json.loads(json.dumps(report.as_json(outcome(), "c"), allow_nan=False))
+    arms = facts["panels"]["small"]["arms"]
+    assert arms["slow"]["seeds"]["2"]["output_tokens_per_s"] == 120.0
+    assert arms["slow"]["seeds"]["2"]["ttft_s_mean"] is None
+    assert facts["panels"]["small"]["versus"]["task_s_mean"]["slow"]["value"] == 0.5
+
+
+def test_a_measure_that_nobody_has_has_no_best() -> None:
+    assert outcome().best("small", ["tao", "slow"], TTFT) is None
+
+
+@pytest.mark.parametrize("study", STUDIES.values(), ids=lambda study: study.name)
+def test_every_study_asks_about_arms_and_panels_that_it_has(study: Study) -> None:
+    """A claim or a plot that names no cell would silently be left out."""
+    cells = study.make_cells(StudyOptions(seeds=(1,)))
+    assert cells
+    arms = {(cell.panel, cell.arm) for cell in cells}
+    panels = {cell.panel for cell in cells}
+    known = panels if study.name != "pressure" else panels | {"agentx, 4 backends, 1.5"}
+    for claim in study.claims:
+        assert claim.panel in known, claim.what
+        for arm in (claim.arm, *claim.rivals) if claim.panel in panels else ():
+            assert (claim.panel, arm) in arms, claim.what
+    for plot in study.plots:
+        for group in plot.panels:
+            assert any(panel.startswith(group) for panel in panels)
+    # Equal ids within a panel would compare a run with itself.
+    for panel in panels:
+        ids = [cell.cell_id for cell in cells if cell.panel == panel]
+        assert len(ids) == len(set(ids))
+
+
+def test_published_strongest_setting_of_tao_is_always_there_too() -> None:
+    for study in STUDIES.values():
+        arms = {cell.arm for cell in study.make_cells(StudyOptions(seeds=(1,)))}
+        has_rivals = "thunderagent" in arms and "tao-paper" in arms
+        assert not has_rivals or "tao-paper@0.9" in arms or study.name == "many-backends"
+
+
+def test_unknown_study_is_named_with_the_known_ones() -> None:
+    with pytest.raises(ConfigurationError, match="no study 'x'; there are pressure"):
+        find(STUDIES, "x")

@@ -1,0 +1,56 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from study_cells import SMALL
+
+from tao_coordinator.study import sweep as sweeping
+from tao_coordinator.study.cell import Cell, CellResult
+from tao_coordinator.study.sweep import ResultFile, default_jobs, sweep
+
+CELLS = [replace(SMALL, seed=seed) for seed in (1, 2, 1)]
+
+
+def test_results_come_in_order_and_equal_cells_run_once() -> None:
+    said: list[str] = []
+    results = sweep(CELLS, ResultFile(None, resume=False), jobs=1, report=said.append)
+    assert [result.cell_id for result in results] == [cell.cell_id for cell in CELLS]
+    assert results[0] is results[2]
+    assert said[0] == "3 cells, 2 to run"
+    assert len(said) == 3
+
+
+def test_processes_give_what_one_process_gives() -> None:
+    alone = sweep(CELLS, ResultFile(None, resume=False), jobs=1, report=lambda _: None)
+    together = sweep(CELLS, ResultFile(None, resume=False), jobs=2, report=lambda _: None)
+    assert [r.tasks_s for r in alone] == [r.tasks_s for r in together]
+
+
+def test_interrupted_sweep_goes_on_where_it_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "deep" / "cells.jsonl"
+    real = sweeping.run_cell
+    started: list[int] = []
+
+    def interrupted(cell: Cell) -> CellResult:
+        started.append(cell.seed)
+        if len(started) == 2:
+            raise KeyboardInterrupt
+        return real(cell)
+
+    monkeypatch.setattr(sweeping, "run_cell", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        sweep(CELLS, ResultFile(path, resume=False), jobs=1, report=lambda _: None)
+    with path.open("a", encoding="utf-8") as file:
+        file.write('{"cell_id": "half a li')  # as a kill leaves it
+    results = sweep(CELLS, ResultFile(path, resume=True), jobs=1, report=lambda _: None)
+    assert started == [1, 2, 2]
+    assert len(results) == 3
+    assert len(ResultFile(path, resume=True).known) == 2
+    assert ResultFile(path, resume=False).known == {}
+    assert not path.exists()
+
+
+def test_there_is_at_least_one_core() -> None:
+    assert default_jobs() >= 1
