@@ -8,7 +8,7 @@ from tao_coordinator.core.events import (
     BackendSampled,
     BackendUnreachable,
 )
-from tao_coordinator.core.intake import refuse_without_backend
+from tao_coordinator.core.intake import refuse_stranded
 from tao_coordinator.core.model import Backend
 from tao_coordinator.core.state import State
 
@@ -28,7 +28,7 @@ def added(state: State, event: BackendAdded, now_s: float) -> list[Effect]:
     known.capacity_override_tokens = event.capacity_tokens
     known.capacity_scale = event.capacity_scale
     known.draining = False
-    return []
+    return _refuse_stranded(state)
 
 
 def drained(state: State, event: BackendDrained, now_s: float) -> list[Effect]:
@@ -53,12 +53,14 @@ def sampled(state: State, event: BackendSampled, now_s: float) -> list[Effect]:
     backend.sampled_s = now_s
     backend.running, backend.waiting = event.running, event.waiting
     backend.kv_usage_ratio = event.kv_usage_ratio
-    if event.models is not None and event.models != backend.models:
+    could_take = (backend.models, backend.capacity_tokens)
+    if event.models is not None:
         backend.models = event.models
-        effects += _refuse_stranded(state)
     if event.capacity_tokens is not None and event.capacity_tokens > 0:
         # A missing value in one sample does not make a known pool unknown.
         backend.capacity_reported_tokens = event.capacity_tokens
+    if (backend.models, backend.capacity_tokens) != could_take:
+        effects += _refuse_stranded(state)
     if backend.capacity_tokens is None:
         effects.append(
             _warn(
@@ -93,7 +95,7 @@ def _refuse_stranded(state: State) -> list[Effect]:
     """Held turns that no backend could take any more are told so at once."""
     effects: list[Effect] = []
     for turn in list(state.held.values()):
-        refusal = refuse_without_backend(state, turn)
+        refusal = refuse_stranded(state, turn)
         if refusal is not None:
             ledger.drop_held(state, turn, refusal)
             state.totals.rejected[refusal.reason.value] += 1

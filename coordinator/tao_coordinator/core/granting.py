@@ -43,7 +43,8 @@ def grant(
     if reason == "forced":
         cold = max(0, lease.need_tokens - lease.predicted_tokens)
         pause_s = intake.prefill_s(state, backend, cold) / state.parameters.forced_share
-        backend.next_forced_s = now_s + pause_s
+        # One past the hard bound does not wait for the pause, but never shortens it either.
+        backend.next_forced_s = max(backend.next_forced_s, now_s + pause_s)
     state.totals.granted[reason] += 1
     lease.receipt = Receipt(
         policy=policy,

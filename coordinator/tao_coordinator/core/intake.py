@@ -31,8 +31,10 @@ def take_in(state: State, event: TurnRequested, now_s: float) -> Turn | Reject:
     input_tokens = event.input_tokens
     if input_tokens is None:
         input_tokens = session.context_tokens or FIRST_INPUT_TOKENS
-    too_large = _refuse_by_size(state, event.request_id, session, input_tokens)
+    too_large = _too_large(state, event.request_id, session, input_tokens)
     if too_large is not None:
+        if not session.is_started and not session.lease_ids and not session.held_ids:
+            state.forget(session)
         return too_large
     output_tokens = int(state.typical.output_tokens)
     if event.max_output_tokens is not None:
@@ -104,12 +106,12 @@ def assert_pool(state: State, backend: Backend) -> None:
     )
 
 
-def refuse_without_backend(state: State, turn: Turn) -> Reject | None:
+def refuse_stranded(state: State, turn: Turn) -> Reject | None:
     """Refusal for a held turn that no backend could take any more; `None`: one could."""
     session = turn.session
-    if state.eligible(session):
-        return None
-    return _no_healthy(turn.request_id, session.key.model)
+    if not state.eligible(session):
+        return _no_healthy(turn.request_id, session.key.model)
+    return _too_large(state, turn.request_id, session, turn.input_tokens)
 
 
 def _refuse_by_fleet(state: State, event: TurnRequested) -> Reject | None:
@@ -133,16 +135,12 @@ def _refuse_by_fleet(state: State, event: TurnRequested) -> Reject | None:
     )
 
 
-def _refuse_by_size(
-    state: State, request_id: str, session: Session, input_tokens: int
-) -> Reject | None:
+def _too_large(state: State, request_id: str, session: Session, input_tokens: int) -> Reject | None:
     capacities = [b.capacity_tokens for b in state.eligible(session)]
     known = [capacity for capacity in capacities if capacity is not None]
     # One token of output must fit beside the prompt; an unknown pool may hold anything.
     if len(known) < len(capacities) or input_tokens + 1 <= max(known):
         return None
-    if not session.is_started and not session.lease_ids and not session.held_ids:
-        state.forget(session)
     return Reject(
         request_id=request_id,
         reason=RejectReason.TOO_LARGE,

@@ -1,5 +1,7 @@
 """Backends come, report, fall silent and leave."""
 
+from collections.abc import Callable
+
 import pytest
 from engine_driver import EngineDriver
 
@@ -11,6 +13,7 @@ from tao_coordinator.core.events import (
     BackendUnreachable,
     LeaseRenewed,
 )
+from tao_coordinator.core.parameters import Parameters
 
 
 def fail(d: EngineDriver, backend_id: str = "b0", times: int = 3) -> None:
@@ -174,3 +177,37 @@ def test_full_backend_of_one_model_does_not_hold_another_models_turns() -> None:
     assert waiting in d.held_ids()
     assert d.ask("b", model="y", tenant="t2") in d.grants
     assert d.ask("c", model="x", tenant="t3") in d.held_ids()
+
+
+def held_large(d: EngineDriver) -> str:
+    """A turn that fits only b1, which is busy."""
+    d.step(BackendDrained(backend_id="b0"))
+    assert d.ask("hog", 60_000) in d.grants
+    d.step(BackendAdded(backend_id="b0", base_url="http://b0"))
+    large = d.ask("large", 80_000)
+    assert d.held_ids() == [large]
+    return large
+
+
+def lose(d: EngineDriver) -> None:
+    for _ in range(Parameters().unreachable_limit):
+        d.step(BackendUnreachable(backend_id="b1", reason="refused"))
+
+
+def drain(d: EngineDriver) -> None:
+    d.step(BackendDrained(backend_id="b1"))
+
+
+def shrink(d: EngineDriver) -> None:
+    d.step(BackendSampled(backend_id="b1", capacity_tokens=60_000))
+
+
+@pytest.mark.parametrize("change", [lose, drain, shrink])
+def test_turn_too_large_for_what_is_left_of_the_fleet_is_refused_and_blocks_nobody(
+    change: Callable[[EngineDriver], None],
+) -> None:
+    d = EngineDriver(40_000, 100_000)
+    large = held_large(d)
+    change(d)
+    assert d.rejects[large].reason is RejectReason.TOO_LARGE
+    assert d.backend_of(d.ask("small", 1_000)) == "b0"

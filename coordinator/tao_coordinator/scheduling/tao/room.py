@@ -27,9 +27,14 @@ class Room:
         for backend in self.state.backends.values():
             budget = self.state.budget_tokens(backend)
             committed = self.state.committed_tokens(backend)
+            pool = self.state.pool_tokens(backend)
             # What runs counts in full, even where a seat has moved on without it.
-            used = max(committed, backend.cache.in_flight_tokens)
-            self.left[backend.backend_id] = UNLIMITED_TOKENS if budget is None else budget - used
+            running = backend.cache.in_flight_tokens
+            left = UNLIMITED_TOKENS
+            if budget is not None and pool is not None:
+                # A budget may be set beyond the pool: planned calls still fit beside what runs.
+                left = min(budget - max(committed, running), pool - running)
+            self.left[backend.backend_id] = left
 
     def take(self, backend: Backend, need: int, growth: int = 0) -> None:
         """Count an assignment: what it needs, and what is reserved beside it."""
