@@ -270,11 +270,12 @@ class Engine:
         """Positions are as of the last tick: counting them at each poll would be quadratic."""
         ordered = sorted(self.state.held.values(), key=intake.queue_order)
         self._positions = {turn.request_id: n for n, turn in enumerate(ordered, start=1)}
+        self.state.see_queue(self._now_s)
 
     def _hold_notice(self, turn: Turn) -> Hold:
         last = len(self.state.held)
         position = min(last, self._positions.get(turn.request_id, last))
-        return intake.hold_notice(self.state, turn, position)
+        return intake.hold_notice(self.state, turn, position, self._now_s)
 
     def _note_return(self, event: TurnRequested, session: Session) -> None:
         self.readiness.observe(event, self._now_s)

@@ -5,6 +5,7 @@ prompts do. Everything runs the real Engine in virtual time on one or two modell
 """
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from statistics import mean
@@ -93,6 +94,13 @@ def cancelled_surge() -> ControlWorld:
     return w
 
 
+@cache
+def loaded_by_many() -> ControlWorld:
+    w = world(32, NUM_WORKERS)
+    w.run()
+    return w
+
+
 def task_s(w: ControlWorld, after_s: float) -> float:
     """Mean task time of the workers' sessions that started later."""
     return mean(
@@ -121,6 +129,17 @@ def test_cancelled_surge_leaves_nothing_behind() -> None:
     assert task_s(persistent_surge(), later_s) > 1.15 * task_s(calm(), later_s), "it was a surge"
 
 
+@pytest.mark.parametrize("run", [persistent_surge, loaded_by_many])
+def test_estimated_waits_are_honest(run: Callable[[], ControlWorld]) -> None:
+    """What a held turn is told on arrival against what it waits. Nobody can know: the next place is
+    free when some session ends. Most are within a factor of two, and their sum is about right."""
+    waits = [(estimate_s, real_s) for estimate_s, real_s in run().waits if real_s > 2.0]
+    told_s, waited_s = (sum(side) for side in zip(*waits, strict=True))
+    assert len(waits) > 30
+    assert 0.6 <= told_s / waited_s <= 1.7
+    assert mean(0.5 <= estimate / real <= 2.0 for estimate, real in waits) > 0.5
+
+
 def test_bursts_move_nothing() -> None:
     script = {time_s: surge(10, seed=int(time_s)) for time_s in (300.0, 700.0)}
     w = world(24, FEW_WORKERS, script)
@@ -131,13 +150,6 @@ def test_bursts_move_nothing() -> None:
 
 
 # --- sensors ------------------------------------------------------------------------------------
-
-
-@cache
-def loaded() -> ControlWorld:
-    w = world(32, NUM_WORKERS)
-    w.run()
-    return w
 
 
 def tells(does: bool) -> Action:
@@ -156,7 +168,7 @@ def test_engine_that_stops_telling_cached_tokens_moves_nothing(back_s: float | N
     assert is_in_band(w)
     assert w.engine.state.typical.prediction_quality > 0.9
     assert not w.engine.state.typical.passes_through
-    assert w.outcome.mean_task_s <= 1.1 * loaded().outcome.mean_task_s
+    assert w.outcome.mean_task_s <= 1.1 * loaded_by_many().outcome.mean_task_s
     assert w.engine.state.backends["b0"].reports.tells == (back_s is not None)
 
 

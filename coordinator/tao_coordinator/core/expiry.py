@@ -48,7 +48,7 @@ def wait_limit_s(state: State, turn: Turn) -> float:
 
 def _waited_too_long(state: State, turn: Turn, now_s: float) -> Reject:
     held_s = now_s - turn.arrived_s
-    retry_s = len(state.held) * state.typical.grant_interval_s
+    retry_s = intake.retry_after_s(state)
     num_held = len(state.held) - 1
     refusal = Reject(
         request_id=turn.request_id,

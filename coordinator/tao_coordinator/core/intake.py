@@ -55,13 +55,21 @@ def queue_order(turn: Turn) -> tuple[bool, float]:
     return (not turn.session.is_started, turn.arrived_s)
 
 
-def hold_notice(state: State, turn: Turn, position: int) -> Hold:
-    """Where a held turn stands."""
-    return Hold(
-        request_id=turn.request_id,
-        queue_position=position,
-        estimated_wait_s=position * state.typical.grant_interval_s,
-    )
+def hold_notice(state: State, turn: Turn, position: int, now_s: float) -> Hold:
+    """Where a held turn stands; `position` counts from 1 over both queues."""
+    is_started = turn.session.is_started
+    own = position if is_started else max(1, position - state.num_held_started)
+    wait_s = state.estimated_wait_s(own, is_started=is_started)
+    if is_started:
+        held_s = now_s - turn.arrived_s
+        wait_s = max(0.0, min(wait_s, state.parameters.hold_hard_s - held_s))
+    return Hold(request_id=turn.request_id, queue_position=position, estimated_wait_s=wait_s)
+
+
+def retry_after_s(state: State) -> float:
+    """When a new session that was turned away would get a place at the end of the queue."""
+    num_new = len(state.held) - state.num_held_started
+    return state.estimated_wait_s(num_new + 1, is_started=False)
 
 
 def abandoned(request_id: str) -> Reject:
@@ -120,7 +128,7 @@ def _refuse_by_fleet(state: State, event: TurnRequested) -> Reject | None:
             request_id=event.request_id,
             reason=RejectReason.QUEUE_FULL,
             message=f"{len(state.held)} turns are held already",
-            retry_after_s=len(state.held) * state.typical.grant_interval_s,
+            retry_after_s=retry_after_s(state),
         )
     usable = [b for b in state.backends.values() if b.usable]
     if any(b.serves(event.model) for b in usable):

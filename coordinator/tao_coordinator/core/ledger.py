@@ -15,9 +15,9 @@ from tao_coordinator.core.state import State
 _GAIN_OUTPUT = 0.02
 _GAIN_GROWTH = 0.02
 _GAIN_CONTINUES = 0.01
-_GAIN_INTERVAL = 0.1
 _GAIN_QUALITY = 0.05
 _GAIN_TURNS = 0.02
+_GAIN_SESSION = 0.1
 
 
 def hold(state: State, turn: Turn) -> None:
@@ -34,8 +34,6 @@ def drop_held(state: State, turn: Turn, refusal: Reject) -> None:
     del state.held[turn.request_id]
     turn.session.held_ids.discard(turn.request_id)
     state.finish_request(turn.request_id, refusal)
-    if not state.held:
-        state.last_held_grant_s = None
 
 
 def grant(state: State, turn: Turn, backend: Backend, now_s: float) -> Lease:
@@ -80,6 +78,8 @@ def grant(state: State, turn: Turn, backend: Backend, now_s: float) -> Lease:
     session.lease_ids.add(lease.lease_id)
     session.last_backend_id = backend.backend_id
     session.idle_since_s = None
+    if session.admitted_s is None:
+        session.admitted_s = now_s
     _count_hold(state, turn, now_s)
     return lease
 
@@ -158,6 +158,10 @@ def end_session(state: State, session: Session) -> None:
         typical.p_continues -= _GAIN_CONTINUES * typical.p_continues
         typical.turns_mean += _GAIN_TURNS * (session.turns - typical.turns_mean)
         typical.turns_square_mean += _GAIN_TURNS * (session.turns**2 - typical.turns_square_mean)
+        if session.admitted_s is not None:
+            lasted_s = session.last_activity_s - session.admitted_s
+            known_s = lasted_s if typical.session_s is None else typical.session_s
+            typical.session_s = known_s + _GAIN_SESSION * (lasted_s - known_s)
     session.ended = True
     if session.lease_ids:
         return
@@ -187,14 +191,9 @@ def _count_hold(state: State, turn: Turn, now_s: float) -> None:
         totals.hold_started_s_max = max(totals.hold_started_s_max, hold_s)
     else:
         totals.hold_new_s_max = max(totals.hold_new_s_max, hold_s)
-    if hold_s == 0.0:
-        return
-    if state.last_held_grant_s is not None:
-        gap_s = now_s - state.last_held_grant_s
-        typical = state.typical
-        typical.grant_interval_s += _GAIN_INTERVAL * (gap_s - typical.grant_interval_s)
-    # The time between two queues says nothing about how fast one moves.
-    state.last_held_grant_s = now_s if state.held else None
+    if hold_s > 0.0:
+        pace = state.pace_started if turn.session.is_started else state.pace_new
+        pace.left(now_s, len(state.held))
 
 
 def _learn(

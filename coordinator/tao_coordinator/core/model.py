@@ -79,6 +79,8 @@ class Session:
     lease_ids: set[str] = field(default_factory=set[str])
     """Calls in flight; several when the agent calls in parallel."""
     held_ids: set[str] = field(default_factory=set[str])
+    admitted_s: float | None = None
+    """When it got its first lease."""
     last_backend_id: str | None = None
     idle_since_s: float | None = None
     """End of the last reply; `None` while a call is in flight or before the first."""

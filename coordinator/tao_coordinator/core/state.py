@@ -18,6 +18,7 @@ from tao_coordinator.core.model import (
     Turn,
 )
 from tao_coordinator.core.parameters import Parameters
+from tao_coordinator.core.queue_pace import QueuePace
 
 FINISHED_MAX = 65_536
 """Request ids remembered after they are over, so that a late repeat gets no second lease."""
@@ -56,9 +57,8 @@ class Typical:
     """Share of the tokens predicted from shallow chains that were found cached."""
     passes_through: bool = False
     """The gate for traffic without reuse is open."""
-    grant_interval_s: float = 1.0
-    """Time between two grants of held turns: turns a queue position into a waiting time."""
-
+    session_s: float | None = None
+    """From a session's first lease to its end; `None`: none has ended yet."""
     turns_mean: float = 25.0
     """Turns per ended session."""
     turns_square_mean: float = 625.0
@@ -100,7 +100,12 @@ class State:
         """Ids of sessions whose last running call has ended since the engine last looked."""
         self.ids_gone: list[str] = []
         """Session ids forgotten since the engine last looked."""
-        self.last_held_grant_s: float | None = None
+        self.pace_started = QueuePace()
+        self.pace_new = QueuePace()
+        self.num_held_started = 0
+        """As of the last tick."""
+        self.seat_free_interval_s = 1.0
+        """Time between two seats given up for good, as far as one can tell without a queue."""
 
     # --- look-ups --------------------------------------------------------------------------------
 
@@ -202,6 +207,30 @@ class State:
         """Open tool calls that the session waits for."""
         found = self.activities.get(session_id)
         return [] if found is None else [t for t in found.open_tools.values() if not t.background]
+
+    # --- the queue -------------------------------------------------------------------------------
+
+    def see_queue(self, now_s: float) -> None:
+        """Keep the paces of both queues up to date; O(sessions)."""
+        self.num_held_started = sum(t.session.is_started for t in self.held.values())
+        self.pace_started.see(now_s, self.num_held_started)
+        self.pace_new.see(now_s, len(self.held) - self.num_held_started)
+        ages_s = [
+            now_s - s.admitted_s
+            for s in self.sessions.values()
+            if s.admitted_s is not None and s.seat is not None and not s.seat.released
+        ]
+        if ages_s:
+            # A session met by chance is, on average, halfway through.
+            known_s = self.typical.session_s or 2.0 * sum(ages_s) / len(ages_s)
+            self.seat_free_interval_s = known_s / len(ages_s)
+
+    def estimated_wait_s(self, position: int, *, is_started: bool) -> float:
+        """Until the turn at `position` (from 1) of its own queue gets its lease."""
+        if not is_started:
+            return self.pace_new.wait_s(position, self.seat_free_interval_s)
+        soft_s = self.parameters.hold_soft_s
+        return self.pace_started.wait_s(position, min(self.seat_free_interval_s, soft_s / 4.0))
 
     # --- sessions --------------------------------------------------------------------------------
 
