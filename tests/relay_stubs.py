@@ -22,8 +22,15 @@ class RelayBackendStub(ApiBackendStub):
         self.metrics_page = page(capacity)
         self.metrics_status = 200
         self.fault = ""
+        self.endless_pause_s = 0.02
         self.num_hung_up = 0
         """Clients that left in the middle of an endless stream."""
+
+    def die(self) -> None:
+        """Refuse connections, and break the open ones."""
+        self.fault, self.metrics_status = "reset", 500
+        self._server.shutdown()
+        self._server.server_close()
 
     def handle(self, handler: BaseHTTPRequestHandler, request: Recorded) -> None:
         if request.path == "/metrics":
@@ -67,7 +74,7 @@ class RelayBackendStub(ApiBackendStub):
         chunk = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": MODEL}
         event = f"data: {json.dumps({**chunk, 'choices': [choice]})}\n\n".encode()
         try:
-            while not self.closing.wait(0.02):
+            while not self.closing.wait(self.endless_pause_s):
                 handler.wfile.write(event)
                 handler.wfile.flush()
         except OSError:

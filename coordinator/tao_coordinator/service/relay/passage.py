@@ -41,6 +41,9 @@ _log = logging.getLogger(__name__)
 ATTEMPTS_MAX: Final = 4
 """Leases that one call may take: three failures in a row make a backend unhealthy, the fourth lease
 is elsewhere."""
+REACHED_MAX: Final = 2
+"""Of these, such as may have reached a backend that then failed: a call that kills engines must not
+be shown to all of them, but one idle connection may have gone stale."""
 ERROR_BYTES_MAX: Final = 64 * 1024
 """Of a backend's error that is told inside a stream."""
 _EVENT_STREAM: Final = b"text/event-stream"
@@ -106,6 +109,7 @@ class Passage:
             CallStalled, ClientDisconnect: By the watch; everything is given back.
         """
         failure: BackendFailed | None = None
+        num_reached = 0
         for attempt in range(1, ATTEMPTS_MAX + 1):
             turn = self._turn()
             way = await self._find_way(turn, attempt)
@@ -128,7 +132,8 @@ class Passage:
                 outcome = TurnOutcome.ERROR
                 _log.info("relay: backend %s: %s", way.backend_id, error)
                 self._desk.fleet.tell_failure(way.backend_id, str(error))
-                if self._reader is not None:
+                num_reached += error.was_reached
+                if self._reader is not None or num_reached == REACHED_MAX:
                     break
             except RequestError:
                 outcome = TurnOutcome.ERROR
@@ -309,7 +314,8 @@ async def _next_chunk(content: aiohttp.StreamReader) -> bytes:
     try:
         return await content.readany()
     except (aiohttp.ClientError, OSError) as error:
-        raise BackendFailed(f"broke off its reply: {reason_of(error)}") from error
+        reason = f"broke off its reply: {reason_of(error)}"
+        raise BackendFailed(reason, was_reached=True) from error
 
 
 async def _error_in(response: aiohttp.ClientResponse) -> RequestError:

@@ -11,7 +11,7 @@ import aiohttp
 from yarl import URL
 
 from tao_coordinator.config import BackendConfig
-from tao_coordinator.errors import CoordinatorError
+from tao_coordinator.errors import CoordinatorError, RequestError
 
 CONNECT_S_MAX: Final = 5.0
 IDLE_CONNECTION_S: Final = 4.0
@@ -50,7 +50,15 @@ RawHeaders = Iterable[tuple[bytes, bytes]]
 
 
 class BackendFailed(CoordinatorError):
-    """A backend could not be reached, or broke off."""
+    """A backend could not be reached, or broke off.
+
+    Attributes:
+        was_reached: The call may have got there: it may be what the backend died of.
+    """
+
+    def __init__(self, reason: str, *, was_reached: bool) -> None:
+        super().__init__(reason)
+        self.was_reached = was_reached
 
 
 class Upstream:
@@ -68,6 +76,7 @@ class Upstream:
 
         Raises:
             BackendFailed: No head of a reply came.
+            RequestError: 400, a header that HTTP does not allow.
         """
         if self._session is None:
             self._session = aiohttp.ClientSession(
@@ -83,9 +92,13 @@ class Upstream:
             return await self._session.request(
                 method, URL(url, encoded=True), headers=headers, data=content, allow_redirects=False
             )
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            # ValueError: a header or URL that the client library refuses to send.
-            raise BackendFailed(reason_of(error)) from error
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            raise BackendFailed(reason_of(error), was_reached=False) from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise BackendFailed(reason_of(error), was_reached=True) from error
+        except ValueError as error:
+            # The client library refuses to send it: no backend has failed.
+            raise RequestError(400, "malformed_request", f"header: {reason_of(error)}") from error
 
     async def close(self) -> None:
         """Close every connection."""
