@@ -23,6 +23,21 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     lease.add_argument("--calls", type=int, default=5000, help="measured turns (%(default)s)")
     lease.add_argument("--json", action="store_true", help="print the result as JSON")
     lease.set_defaults(run=run_lease)
+    relay = benchmarks.add_parser(
+        "relay",
+        help="cost of a relayed call beside a plain proxy",
+        description=(
+            "Starts an instant engine, a coordinator and a Starlette + httpx proxy, and measures "
+            "added latency and CPU time per call in one run: concurrency 1 and 32, bodies of 2 and "
+            "100 kB, streamed and whole."
+        ),
+    )
+    relay.add_argument(
+        "--calls", type=int, default=400, help="per target, cell and round (%(default)s)"
+    )
+    relay.add_argument("--rounds", type=int, default=3, help="the median counts (%(default)s)")
+    relay.add_argument("--json", action="store_true", help="print the result as JSON")
+    relay.set_defaults(run=run_relay)
     decision = benchmarks.add_parser(
         "decision",
         help="time and optimality of placement",
@@ -65,6 +80,23 @@ def run_lease(arguments: argparse.Namespace) -> int:
             f"max {latency.max_ms:6.2f} ms"
         )
     print(f"{result.pairs_per_s:.0f} lease+release pairs/s, {result.num_resident} by bypass")
+    return 0
+
+
+def run_relay(arguments: argparse.Namespace) -> int:
+    """Run `tao bench relay`."""
+    from tao_coordinator.bench import relay
+
+    if arguments.calls < 64 or arguments.rounds < 1:
+        raise ValueError("--calls must be at least 64 and --rounds at least 1")
+    results = relay.run(
+        arguments.calls, arguments.rounds, lambda text: print(text, file=sys.stderr)
+    )
+    if arguments.json:
+        print(json.dumps([result.to_json() for result in results], indent=2))
+        return 0
+    for line in relay.table(results):
+        print(line)
     return 0
 
 

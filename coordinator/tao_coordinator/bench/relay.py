@@ -1,0 +1,234 @@
+"""What a relayed call costs beside a direct one, and beside a proxy of the usual build.
+
+One run, three targets in turn, the same instant engine behind all: the engine itself, the
+coordinator's relay, and `proxy_of_their_shape`. Every process is a child of its own. Added latency
+is a target's percentile minus the direct one's; CPU time is what the proxy's process used, divided
+by its calls. Rounds alternate between the targets and the median round counts: this machine's other
+work hits all of them alike, so read ratios.
+"""
+
+import asyncio
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import httpx2
+
+from tao_coordinator.bench.load import LoadError, Requests, drive, request_bytes
+from tao_coordinator.children import Child, ChildProcesses
+
+CONCURRENCIES = (1, 32)
+BODY_BYTES = (2_000, 100_000)
+_READY_S = 15.0
+_PATH = "/v1/chat/completions"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One kind of load."""
+
+    concurrency: int
+    body_bytes: int
+    is_stream: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What one proxy adds to a call of one kind."""
+
+    p50_ms: float
+    p99_ms: float
+    cpu_ms: float | None
+    """Of the proxy's process per call; `None` where the system does not tell."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellResult:
+    """One line of the table."""
+
+    cell: Cell
+    direct_p50_ms: float
+    direct_p99_ms: float
+    relay: Cost
+    proxy: Cost
+
+    @property
+    def is_lower(self) -> bool:
+        """The relay costs less in each figure."""
+        ours, theirs = self.relay, self.proxy
+        cpu = ours.cpu_ms is None or theirs.cpu_ms is None or ours.cpu_ms < theirs.cpu_ms
+        return ours.p50_ms < theirs.p50_ms and ours.p99_ms < theirs.p99_ms and cpu
+
+    def to_json(self) -> dict[str, object]:
+        """Plain values."""
+        return {**asdict(self), "is_lower": self.is_lower}
+
+
+@dataclass(slots=True)
+class _Target:
+    url: str
+    child: Child
+    rounds: "list[_Round]"
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    p50_ms: float
+    p99_ms: float
+    cpu_ms: float | None
+
+
+def cells() -> Iterator[Cell]:
+    """All kinds of load."""
+    for is_stream in (False, True):
+        for body_bytes in BODY_BYTES:
+            for concurrency in CONCURRENCIES:
+                yield Cell(concurrency=concurrency, body_bytes=body_bytes, is_stream=is_stream)
+
+
+def run(num_calls: int, num_rounds: int, on_progress: Callable[[str], None]) -> list[CellResult]:
+    """Measure every cell.
+
+    Args:
+        num_calls: Per target, cell and round, >= 64.
+        num_rounds: >= 1; the median one counts.
+        on_progress: Told what happens, in words.
+
+    Raises:
+        ChildFailedError: A child process did not start or died.
+        LoadError: A target did not answer as it should.
+    """
+    with ChildProcesses() as children:
+        on_progress("starting engine, coordinator and proxy")
+        engine = children.start("engine", ["tao_coordinator.bench.instant_engine"])
+        engine_url = engine.wait_for_url()
+        coordinator = children.start(
+            "coordinator",
+            ["tao_coordinator", "coordinator", "--port", "0", "--backend", engine_url],
+        )
+        proxy = children.start("proxy", ["tao_coordinator.bench.proxy_of_their_shape", engine_url])
+        urls = {"relay": coordinator.wait_for_url(), "proxy": proxy.wait_for_url()}
+        wait_until_ready(urls["relay"])
+        results: list[CellResult] = []
+        for cell in cells():
+            targets = {
+                "direct": _Target(engine_url, engine, []),
+                "relay": _Target(urls["relay"], coordinator, []),
+                "proxy": _Target(urls["proxy"], proxy, []),
+            }
+            on_progress(f"{_words(cell)}: {num_rounds} rounds of {num_calls} calls")
+            for _ in range(num_rounds):
+                for target in targets.values():
+                    target.rounds.append(_measure(target, cell, num_calls))
+            children.check()
+            results.append(_result(cell, targets))
+        return results
+
+
+def wait_until_ready(url: str) -> None:
+    """Wait for the coordinator's first look at its backend."""
+    deadline_s = time.monotonic() + _READY_S
+    with httpx2.Client(trust_env=False, timeout=_READY_S) as client:
+        while client.get(f"{url}/readyz").status_code != 200:
+            if time.monotonic() > deadline_s:
+                raise LoadError(f"the coordinator was not ready within {_READY_S:.0f} s")
+            time.sleep(0.05)
+
+
+def body_of(cell: Cell, session: str) -> bytes:
+    """A chat call of about the cell's size."""
+    document: dict[str, object] = {"model": "bench", "program_id": session}
+    if cell.is_stream:
+        document["stream"] = True
+    content = "x" * (cell.body_bytes - 150)
+    document["messages"] = [{"role": "user", "content": content}]
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def _requests(cell: Cell) -> Requests:
+    ready = [
+        request_bytes(_PATH, body_of(cell, f"s{number}"), f"x-session-id: s{number}\r\n")
+        for number in range(cell.concurrency)
+    ]
+    return lambda number, _: ready[number]
+
+
+def _measure(target: _Target, cell: Cell, num_calls: int) -> _Round:
+    requests = _requests(cell)
+    _drive(target.url, cell.concurrency, 2 * cell.concurrency, requests)
+    begin_s = cpu_s(target.child.process.pid)
+    times_s = sorted(_drive(target.url, cell.concurrency, num_calls, requests))
+    end_s = cpu_s(target.child.process.pid)
+    cpu_ms = None if begin_s is None or end_s is None else (end_s - begin_s) * 1e3 / num_calls
+    cuts = statistics.quantiles(times_s, n=100, method="inclusive")
+    return _Round(cuts[49] * 1e3, cuts[98] * 1e3, cpu_ms)
+
+
+def _drive(url: str, concurrency: int, num_calls: int, requests: Requests) -> list[float]:
+    job = drive(url, concurrency, num_calls, requests)
+    if sys.platform == "win32":
+        return asyncio.run(job)
+    import uvloop
+
+    return uvloop.run(job)
+
+
+def _result(cell: Cell, targets: dict[str, _Target]) -> CellResult:
+    def middle(name: str, read: Callable[[_Round], float]) -> float:
+        return statistics.median(read(one) for one in targets[name].rounds)
+
+    def cost(name: str) -> Cost:
+        cpu_ms = [one.cpu_ms for one in targets[name].rounds if one.cpu_ms is not None]
+        return Cost(
+            p50_ms=middle(name, lambda one: one.p50_ms) - direct_p50_ms,
+            p99_ms=middle(name, lambda one: one.p99_ms) - direct_p99_ms,
+            cpu_ms=statistics.mean(cpu_ms) if cpu_ms else None,
+        )
+
+    direct_p50_ms = middle("direct", lambda one: one.p50_ms)
+    direct_p99_ms = middle("direct", lambda one: one.p99_ms)
+    return CellResult(
+        cell=cell,
+        direct_p50_ms=direct_p50_ms,
+        direct_p99_ms=direct_p99_ms,
+        relay=cost("relay"),
+        proxy=cost("proxy"),
+    )
+
+
+def cpu_s(pid: int) -> float | None:
+    """CPU seconds that a process has used so far; `None` where `/proc` does not tell."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return None
+    # The name in parentheses may contain blanks; utime and stime are fields 14 and 15.
+    fields = text.rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _words(cell: Cell) -> str:
+    kind = "stream" if cell.is_stream else "whole"
+    return f"{kind}, {cell.body_bytes // 1000} kB, concurrency {cell.concurrency}"
+
+
+def table(results: list[CellResult]) -> Iterator[str]:
+    """The results as lines for people."""
+    yield "added to a direct call (p50 / p99 ms, CPU ms per call)"
+    for one in results:
+        ours, theirs = one.relay, one.proxy
+        yield (
+            f"{_words(one.cell):32} direct {one.direct_p50_ms:6.2f} / {one.direct_p99_ms:6.2f}   "
+            f"relay +{ours.p50_ms:6.2f} / +{ours.p99_ms:6.2f}, {_cpu(ours)}   "
+            f"proxy +{theirs.p50_ms:6.2f} / +{theirs.p99_ms:6.2f}, {_cpu(theirs)}   "
+            f"{'lower' if one.is_lower else 'NOT LOWER'}"
+        )
+
+
+def _cpu(cost: Cost) -> str:
+    return "CPU    -" if cost.cpu_ms is None else f"CPU {cost.cpu_ms:5.2f}"
