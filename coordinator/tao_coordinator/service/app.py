@@ -50,7 +50,7 @@ def build_app(
         HTTPException: _router_error,
     }
     app = ExceptionMiddleware(Router(routes, redirect_slashes=False), handlers=handlers)
-    return Door(app, metrics, api_key)
+    return Door(app, metrics, api_key, {} if relay is None else relay.calls())
 
 
 async def _request_error(request: Request, error: Exception) -> Response:

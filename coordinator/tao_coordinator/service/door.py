@@ -6,6 +6,7 @@ One pure ASGI middleware instead of a stack: each further layer costs a lease ab
 import hmac
 import logging
 import time
+from collections.abc import Mapping
 from http import HTTPMethod
 from typing import Final
 
@@ -31,8 +32,16 @@ _METHODS = frozenset(HTTPMethod)
 class Door:
     """Checks key and protocol version, times each request, turns failures into the error shape."""
 
-    def __init__(self, app: ASGIApp, metrics: ServiceMetrics, api_key: str | None) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        metrics: ServiceMetrics,
+        api_key: str | None,
+        posts: Mapping[str, ASGIApp],
+    ) -> None:
+        """Stand in front of `app`; a `POST` to a path in `posts` passes it by."""
         self._app = app
+        self._posts = posts
         self._metrics = metrics
         self._authorization = None if api_key is None else f"Bearer {api_key}".encode("ascii")
 
@@ -56,7 +65,10 @@ class Door:
             if refusal is not None:
                 await error_response(scope, refusal)(scope, receive, send_noting_status)
             else:
-                await self._app(scope, receive, send_noting_status)
+                app = self._posts.get(scope["path"]) if scope["method"] == "POST" else None
+                await (app or self._app)(scope, receive, send_noting_status)
+        except RequestError as error:
+            await error_response(scope, error)(scope, receive, send_noting_status)
         except ClientDisconnect:
             # Nobody is there to answer; 499 is what proxies write down for it.
             status = status or 499

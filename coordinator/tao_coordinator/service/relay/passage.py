@@ -287,20 +287,22 @@ class Passage:
         return TurnOutcome.COMPLETED if response.status < 400 else TurnOutcome.ERROR
 
     async def _pass_body(self, response: aiohttp.ClientResponse, reader: Reader) -> None:
-        watch, send = self._watch, self._send
-        content = response.content
-        while chunk := await _next_chunk(content):
-            passed = reader.feed(chunk)
+        watch, content = self._watch, response.content
+        while True:
+            passed = reader.feed(await _next_chunk(content))
             if self._ttft_s is None and reader.has_token:
                 self._ttft_s = time.monotonic() - self._sent_s
+            if content.at_eof():
+                break
             if passed:
-                await send({"type": "http.response.body", "body": passed, "more_body": True})
+                await self._send_body(passed)
             if reader.is_complete and response.status < 400:
                 # The turn is over; what a backend takes to close its stream is not the session's.
                 self._give_back(TurnOutcome.COMPLETED)
             watch.moved()
         watch.stop()
-        await self._send_body(reader.end(), more=False)
+        rest = reader.end()
+        await self._send_body(passed + rest if rest else passed, more=False)
 
     async def _send_start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         self._has_begun = True

@@ -10,10 +10,10 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tao_coordinator.config import BackendConfig, CoordinatorConfig
-from tao_coordinator.errors import RequestError
+from tao_coordinator.errors import EngineError, RequestError
 from tao_coordinator.service.bodies import read_json_body
 from tao_coordinator.service.relay.call import read_call
 from tao_coordinator.service.relay.dialects import ENDPOINTS, MODELS_PATH, Endpoint
@@ -69,13 +69,14 @@ class Relay:
             hides_credentials=config.api_key is not None,
         )
 
+    def calls(self) -> dict[str, ASGIApp]:
+        """What `POST` on each path of a model API is served by."""
+        return {endpoint.path: _CallEndpoint(self, endpoint) for endpoint in ENDPOINTS}
+
     def routes(self) -> list[Route]:
-        """The busiest first: the router tries them in order."""
+        """All of them; the door takes the short way to the calls."""
         return [
-            *(
-                Route(endpoint.path, _CallEndpoint(self, endpoint), methods=["POST"])
-                for endpoint in ENDPOINTS
-            ),
+            *(Route(path, app, methods=["POST"]) for path, app in self.calls().items()),
             Route(MODELS_PATH, self.list_models, methods=["GET"]),
             Route(MODELS_PATH + "/{model:path}", self.show_model, methods=["GET"]),
         ]
@@ -99,8 +100,13 @@ class Relay:
         return json_response(entry)
 
     async def serve(self, endpoint: Endpoint, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one call."""
+        """Serve one call.
+
+        Raises:
+            RequestError: It was refused before anything of it was sent on or answered.
+        """
         request = Request(scope, receive)
+        scope["route"] = endpoint  # what the metrics name the call by
         encoding = request.headers.get("content-encoding", "identity")
         if encoding != "identity":
             raise RequestError(415, "unsupported_media_type", f"{encoding} bodies are not read")
@@ -123,6 +129,8 @@ class Relay:
                     return await passage.run()
             except RequestError as error:
                 refusal = error
+            except EngineError as error:
+                refusal = RequestError(500, "internal_error", str(error))
             except CallStalled:
                 message = f"no byte has moved for {self._idle_s:g} s"
                 refusal = RequestError(504, "backend_stalled", message)
