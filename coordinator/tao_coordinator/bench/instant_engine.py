@@ -95,7 +95,7 @@ def _chunks(body_bytes: int, tells_usage: bool) -> list[bytes]:
     token = b"data: %b\n\n" % json.dumps(envelope | {"choices": [choice]}).encode()
     chunks = [token] * _NUM_CHUNKS
     if tells_usage:
-        last = envelope | {"choices": [], "usage": _usage(body_bytes)}
+        last: dict[str, object] = {**envelope, "choices": [], "usage": _usage(body_bytes)}
         chunks.append(b"data: %b\n\n" % json.dumps(last).encode())
     return [*chunks, b"data: [DONE]\n\n"]
 

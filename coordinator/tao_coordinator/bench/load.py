@@ -41,8 +41,8 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._parser.feed_data(data)
 
-    def connection_lost(self, error: Exception | None) -> None:
-        self._run.closed(self._number, error)
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._run.closed(self._number, exc)
 
     def on_message_complete(self) -> None:
         taken_s = time.perf_counter() - self._sent_s
@@ -102,6 +102,7 @@ async def drive(url: str, concurrency: int, num_calls: int, requests: Requests) 
         TimeoutError: It took longer than a minute.
     """
     parts = urlsplit(url)
+    assert parts.hostname is not None and parts.port is not None
     loop = asyncio.get_running_loop()
     run = _Run(num_calls, concurrency)
     transports = [

@@ -3,8 +3,8 @@
 One run, three targets in turn, the same instant engine behind all: the engine itself, the
 coordinator's relay, and `proxy_of_their_shape`. Every process is a child of its own. Added latency
 is a target's percentile minus the direct one's; CPU time is what the proxy's process used, divided
-by its calls. Rounds alternate between the targets and the median round counts: this machine's other
-work hits all of them alike, so read ratios.
+by its calls. Many short rounds alternate between the targets and their samples are put together:
+this machine's other work hits all of them alike, so read ratios.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import httpx2
@@ -73,14 +73,16 @@ class CellResult:
 class _Target:
     url: str
     child: Child
-    rounds: "list[_Round]"
+    times_s: list[float] = field(default_factory=list[float])
+    cpu_s: list[float | None] = field(default_factory=list[float | None])
+    """Of the process, by round."""
 
+    def percentile_ms(self, percent: int) -> float:
+        return statistics.quantiles(self.times_s, n=100, method="inclusive")[percent - 1] * 1e3
 
-@dataclass(frozen=True, slots=True)
-class _Round:
-    p50_ms: float
-    p99_ms: float
-    cpu_ms: float | None
+    def cpu_ms(self) -> float | None:
+        known = [used_s for used_s in self.cpu_s if used_s is not None]
+        return sum(known) * 1e3 / len(self.times_s) if len(known) == len(self.cpu_s) else None
 
 
 def cells() -> Iterator[Cell]:
@@ -96,7 +98,7 @@ def run(num_calls: int, num_rounds: int, on_progress: Callable[[str], None]) -> 
 
     Args:
         num_calls: Per target, cell and round, >= 64.
-        num_rounds: >= 1; the median one counts.
+        num_rounds: >= 1.
         on_progress: Told what happens, in words.
 
     Raises:
@@ -117,14 +119,14 @@ def run(num_calls: int, num_rounds: int, on_progress: Callable[[str], None]) -> 
         results: list[CellResult] = []
         for cell in cells():
             targets = {
-                "direct": _Target(engine_url, engine, []),
-                "relay": _Target(urls["relay"], coordinator, []),
-                "proxy": _Target(urls["proxy"], proxy, []),
+                "direct": _Target(engine_url, engine),
+                "relay": _Target(urls["relay"], coordinator),
+                "proxy": _Target(urls["proxy"], proxy),
             }
             on_progress(f"{_words(cell)}: {num_rounds} rounds of {num_calls} calls")
             for _ in range(num_rounds):
                 for target in targets.values():
-                    target.rounds.append(_measure(target, cell, num_calls))
+                    _measure(target, cell, num_calls)
             children.check()
             results.append(_result(cell, targets))
         return results
@@ -158,15 +160,13 @@ def _requests(cell: Cell) -> Requests:
     return lambda number, _: ready[number]
 
 
-def _measure(target: _Target, cell: Cell, num_calls: int) -> _Round:
+def _measure(target: _Target, cell: Cell, num_calls: int) -> None:
     requests = _requests(cell)
     _drive(target.url, cell.concurrency, 2 * cell.concurrency, requests)
     begin_s = cpu_s(target.child.process.pid)
-    times_s = sorted(_drive(target.url, cell.concurrency, num_calls, requests))
+    target.times_s += _drive(target.url, cell.concurrency, num_calls, requests)
     end_s = cpu_s(target.child.process.pid)
-    cpu_ms = None if begin_s is None or end_s is None else (end_s - begin_s) * 1e3 / num_calls
-    cuts = statistics.quantiles(times_s, n=100, method="inclusive")
-    return _Round(cuts[49] * 1e3, cuts[98] * 1e3, cpu_ms)
+    target.cpu_s.append(None if begin_s is None or end_s is None else end_s - begin_s)
 
 
 def _drive(url: str, concurrency: int, num_calls: int, requests: Requests) -> list[float]:
@@ -179,25 +179,22 @@ def _drive(url: str, concurrency: int, num_calls: int, requests: Requests) -> li
 
 
 def _result(cell: Cell, targets: dict[str, _Target]) -> CellResult:
-    def middle(name: str, read: Callable[[_Round], float]) -> float:
-        return statistics.median(read(one) for one in targets[name].rounds)
+    direct_p50_ms = targets["direct"].percentile_ms(50)
+    direct_p99_ms = targets["direct"].percentile_ms(99)
 
-    def cost(name: str) -> Cost:
-        cpu_ms = [one.cpu_ms for one in targets[name].rounds if one.cpu_ms is not None]
+    def cost(target: _Target) -> Cost:
         return Cost(
-            p50_ms=middle(name, lambda one: one.p50_ms) - direct_p50_ms,
-            p99_ms=middle(name, lambda one: one.p99_ms) - direct_p99_ms,
-            cpu_ms=statistics.mean(cpu_ms) if cpu_ms else None,
+            p50_ms=target.percentile_ms(50) - direct_p50_ms,
+            p99_ms=target.percentile_ms(99) - direct_p99_ms,
+            cpu_ms=target.cpu_ms(),
         )
 
-    direct_p50_ms = middle("direct", lambda one: one.p50_ms)
-    direct_p99_ms = middle("direct", lambda one: one.p99_ms)
     return CellResult(
         cell=cell,
         direct_p50_ms=direct_p50_ms,
         direct_p99_ms=direct_p99_ms,
-        relay=cost("relay"),
-        proxy=cost("proxy"),
+        relay=cost(targets["relay"]),
+        proxy=cost(targets["proxy"]),
     )
 
 

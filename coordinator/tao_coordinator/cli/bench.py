@@ -33,9 +33,11 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         ),
     )
     relay.add_argument(
-        "--calls", type=int, default=400, help="per target, cell and round (%(default)s)"
+        "--calls", type=int, default=200, help="per target, cell and round (%(default)s)"
     )
-    relay.add_argument("--rounds", type=int, default=3, help="the median counts (%(default)s)")
+    relay.add_argument(
+        "--rounds", type=int, default=8, help="alternating between targets (%(default)s)"
+    )
     relay.add_argument("--json", action="store_true", help="print the result as JSON")
     relay.set_defaults(run=run_relay)
     decision = benchmarks.add_parser(
