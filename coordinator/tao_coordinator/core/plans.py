@@ -10,6 +10,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Protocol
 
 CANDIDATES_MAX = 20_000
 """Candidates in all records that are kept: about 10 MB."""
@@ -58,6 +59,22 @@ class Candidate:
     worth more there), `behind_overdue`, `no_backend` (none that is healthy serves it),
     `cut` (the rest of a plan that no longer fitted), `changed` and `failed` (the plan was
     dropped)."""
+
+
+class Candidates(Protocol):
+    """Everybody who competed; the rows are made when somebody asks for them."""
+
+    def __len__(self) -> int:
+        """How many."""
+        ...
+
+    def rows(self) -> tuple[Candidate, ...]:
+        """One row each."""
+        ...
+
+    def why_waiting(self) -> dict[str, str]:
+        """By request id, of those who go on waiting."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +139,7 @@ class PlanRecord:
     """Time of the step that carried it out or dropped it, by the engine's clock."""
     path: PlanPath
     outcome: PlanOutcome
-    candidates: tuple[Candidate, ...]
+    candidates: Candidates
     quality: Quality | None = None
     """`None`: the plan failed."""
     asynchrony: Asynchrony | None = None
@@ -150,8 +167,6 @@ class PlanLog:
     """The newest records and the sums over all."""
 
     num_ids: int = 0
-    waiting_because: dict[str, str] = field(default_factory=dict[str, str])
-    """Per request id: why the newest plan it competed in left it waiting."""
     _records: OrderedDict[int, PlanRecord] = field(default_factory=OrderedDict[int, PlanRecord])
     _num_candidates: int = 0
     _made: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
@@ -170,9 +185,6 @@ class PlanLog:
         while self._num_candidates > CANDIDATES_MAX and len(self._records) > 1:
             _, oldest = self._records.popitem(last=False)
             self._num_candidates -= len(oldest.candidates)
-        self.waiting_because = {
-            c.request_id: c.why for c in record.candidates if c.backend_id is None
-        }
         self._made[record.path.value, record.outcome.value] += 1
         if record.quality is not None and record.quality.solve_s is not None:
             self._solve_s += record.quality.solve_s
@@ -187,6 +199,11 @@ class PlanLog:
     def get(self, plan_id: int) -> PlanRecord | None:
         """The record of this number, while it is kept."""
         return self._records.get(plan_id)
+
+    def waiting_because(self) -> dict[str, str]:
+        """Per request id: why the newest plan left it waiting; O(candidates)."""
+        newest = self.newest(1)
+        return newest[0].candidates.why_waiting() if newest else {}
 
     def newest(self, count: int) -> list[PlanRecord]:
         """The last records, newest first."""

@@ -1,5 +1,7 @@
 """Builds the immutable views of `core.observation` from the live state."""
 
+from collections.abc import Mapping
+
 from tao_coordinator.core.model import Activity, Backend, Session, Turn
 from tao_coordinator.core.observation import (
     BackendView,
@@ -25,13 +27,14 @@ def observe(
         _backend(state, b, in_flight[b.backend_id], now_s) for b in state.backends.values()
     )
     held = sorted(state.held.values(), key=lambda t: (not t.session.is_started, t.arrived_s))
+    because = plans.waiting_because()
     return Observation(
         policy=policy,
         passes_through=state.typical.passes_through,
         uptime_s=now_s - started_s,
         backends=backends,
         sessions=tuple(_session(state, s, now_s) for s in state.sessions.values()),
-        held=tuple(_held(state, turn, plans, now_s) for turn in held),
+        held=tuple(_held(state, turn, because, now_s) for turn in held),
         counters=_counters(state),
         plans=plans.totals(),
     )
@@ -101,7 +104,7 @@ def _open_tools(activity: Activity, now_s: float) -> tuple[OpenToolView, ...]:
     )
 
 
-def _held(state: State, turn: Turn, plans: PlanLog, now_s: float) -> HeldView:
+def _held(state: State, turn: Turn, because: Mapping[str, str], now_s: float) -> HeldView:
     hold_s = now_s - turn.arrived_s
     started = turn.session.is_started
     return HeldView(
@@ -111,7 +114,7 @@ def _held(state: State, turn: Turn, plans: PlanLog, now_s: float) -> HeldView:
         hold_s=hold_s,
         started=started,
         overdue=started and hold_s >= state.parameters.hold_soft_s,
-        because=plans.waiting_because.get(turn.request_id, "") if started else "in_order",
+        because=because.get(turn.request_id, "") if started else "in_order",
     )
 
 

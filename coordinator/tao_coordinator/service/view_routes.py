@@ -106,7 +106,7 @@ class ViewRoutes:
                 "outcome": record.outcome,
                 "quality": record.quality,
                 "asynchrony": terms and {**asdict(terms), "loss_max_tokens": terms.loss_max_tokens},
-                "candidates": record.candidates,
+                "candidates": record.candidates.rows(),
             }
         )
 

@@ -28,13 +28,23 @@ def candidate(request_id: str, backend_id: str | None = None, why: str = "no_roo
     )
 
 
+class Rows(tuple[Candidate, ...]):
+    """Candidates that are rows already."""
+
+    def rows(self) -> tuple[Candidate, ...]:
+        return self
+
+    def why_waiting(self) -> dict[str, str]:
+        return {c.request_id: c.why for c in self if c.backend_id is None}
+
+
 def record(plan_id: int, *candidates: Candidate) -> PlanRecord:
     return PlanRecord(
         plan_id=plan_id,
         decided_s=0.0,
         path=PlanPath.LOOP,
         outcome=PlanOutcome.APPLIED,
-        candidates=candidates,
+        candidates=Rows(candidates),
     )
 
 
@@ -56,10 +66,11 @@ def test_a_single_large_plan_is_kept_all_the_same() -> None:
 
 def test_newest_plan_says_why_somebody_waits() -> None:
     log = PlanLog()
+    assert log.waiting_because() == {}
     log.add(record(1, candidate("a", why="no_room"), candidate("b", "b0", "chosen")))
-    assert log.waiting_because == {"a": "no_room"}
+    assert log.waiting_because() == {"a": "no_room"}
     log.add(record(2, candidate("a", why="outvalued")))
-    assert log.waiting_because == {"a": "outvalued"}
+    assert log.waiting_because() == {"a": "outvalued"}
 
 
 def test_sums_are_over_all_plans() -> None:

@@ -86,7 +86,7 @@ class Tao:
         stuck = [turn for turn in unplaced if turn.request_id not in forced_ids]
         found = placed + forced
         if not is_planning:
-            room.waited_for.clear()
+            room.wait_for_nobody()
             for turn in stuck:
                 behind = len(stuck) >= state.parameters.overtake_limit
                 if behind or is_overdue(state, turn, now_s):

@@ -1,73 +1,99 @@
-"""Plans as records for people: who competed, who was chosen, and why the others were not."""
+"""Plans as records for people: who competed, who was chosen, and why the others were not.
 
-from collections.abc import Collection
+A record is made with every plan, thousands of candidates included, and hardly ever looked at: kept
+are arrays, rows are made on demand.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
 
 from tao_coordinator.core.model import Backend, Turn
 from tao_coordinator.core.plans import Candidate, Quality
-from tao_coordinator.core.state import State
 from tao_coordinator.scheduling.placement import Objective, PlacementProblem, Plan
 from tao_coordinator.scheduling.policy import Assignment
 
+_WAITS: Final = ("outvalued", "no_room", "no_backend")
 
-def candidates(
-    turns: Collection[Turn],
-    backends: Collection[Backend],
-    problem: PlacementProblem,
-    found: list[Assignment],
-    plan: Plan | None,
-    why_chosen_waits: str,
-    now_s: float,
-    state: State,
-) -> tuple[Candidate, ...]:
-    """Everybody who competed, with the answer to "why not?".
 
-    Args:
-        turns: n of them, in the problem's order.
-        backends: m of them.
-        problem: with the budgets before anybody was placed.
-        found: who goes.
-        plan: `None`: there was none.
-        why_chosen_waits: what kept those waiting that the plan had chosen; everybody, if there was
-            none.
-        now_s: monotonic seconds.
-        state: as of now.
-    """
-    homes = {a.turn.request_id: a.backend.backend_id for a in found}
-    names = [b.backend_id for b in backends]
-    fits = problem.eligible & (problem.weights <= problem.budgets[None, :])
-    served = set(problem.eligible.nonzero()[0].tolist())
-    roomy = set(fits.nonzero()[0].tolist())
-    smallest = problem.weights.min(axis=1, initial=1 << 60).tolist()
-    credit = problem.credits.max(axis=1, initial=0).tolist()
-    chosen = set[int]() if plan is None else set((plan.backend_of >= 0).nonzero()[0].tolist())
-    bucket = state.parameters.credit_bucket_tokens
-    rows: list[Candidate] = []
-    for i, turn in enumerate(turns):
-        home = homes.get(turn.request_id)
-        if home is not None:
-            why = "chosen"
-        elif i not in served:
-            why = "no_backend"
-        elif plan is None or i in chosen:
-            why = why_chosen_waits
-        else:
-            why = "outvalued" if i in roomy else "no_room"
-        rows.append(
+class Competitors:
+    """The candidates of one plan; see `core.plans.Candidate` for the meaning of the fields."""
+
+    def __init__(
+        self,
+        turns: Sequence[Turn],
+        backends: Sequence[Backend],
+        problem: PlacementProblem,
+        plan: Plan | None,
+        found: Sequence[Assignment],
+        *,
+        why_chosen_waits: str,
+        decided_s: float,
+        bucket_tokens: int,
+    ) -> None:
+        """Keep what the rows will say.
+
+        Args:
+            turns: n of them, in the problem's order.
+            backends: m of them.
+            problem: with the budgets before anybody was placed.
+            plan: `None`: there was none.
+            found: who goes.
+            why_chosen_waits: what kept those waiting that the plan had chosen; everybody, if there
+                was no plan.
+            decided_s: monotonic seconds.
+            bucket_tokens: tokens per unit of credit.
+        """
+        self._turns = turns
+        self._decided_s = decided_s
+        self._bucket_tokens = bucket_tokens
+        self._why_chosen_waits = why_chosen_waits
+        self._homes = {a.turn.request_id: a.backend.backend_id for a in found}
+        self._late = problem.classes
+        self._credits = problem.credits.max(axis=1, initial=0)
+        chosen = np.zeros(len(turns), bool) if plan is None else plan.backend_of >= 0
+        needs = problem.weights.min(axis=1, initial=1 << 60)
+        if plan is not None:
+            where = plan.backend_of[chosen]
+            needs[chosen] = problem.weights[chosen.nonzero()[0], where]
+        self._needs = needs
+        fits = (problem.eligible & (problem.weights <= problem.budgets[None, :])).any(axis=1)
+        whys = np.where(fits, 0, np.where(problem.eligible.any(axis=1), 1, 2))
+        whys[chosen | (plan is None)] = len(_WAITS)
+        self._whys = whys.astype(np.int8)
+
+    def __len__(self) -> int:
+        return len(self._turns)
+
+    def rows(self) -> tuple[Candidate, ...]:
+        """One row each, in the problem's order."""
+        return tuple(
             Candidate(
                 request_id=turn.request_id,
                 session_id=turn.session.key.session_id,
                 agent=turn.session.key.agent,
-                hold_s=now_s - turn.arrived_s,
-                is_overdue=bool(problem.classes[i]),
-                need_tokens=int(
-                    problem.weights[i, names.index(home)] if home in names else smallest[i]
-                ),
-                credit_tokens=int(credit[i]) * bucket,
-                backend_id=home,
-                why=why,
+                hold_s=self._decided_s - turn.arrived_s,
+                is_overdue=bool(self._late[i]),
+                need_tokens=int(self._needs[i]),
+                credit_tokens=int(self._credits[i]) * self._bucket_tokens,
+                backend_id=self._homes.get(turn.request_id),
+                why="chosen" if turn.request_id in self._homes else self._why(i),
             )
+            for i, turn in enumerate(self._turns)
         )
-    return tuple(rows)
+
+    def why_waiting(self) -> dict[str, str]:
+        """By request id, of those who go on waiting."""
+        return {
+            turn.request_id: self._why(i)
+            for i, turn in enumerate(self._turns)
+            if turn.request_id not in self._homes
+        }
+
+    def _why(self, i: int) -> str:
+        code = int(self._whys[i])
+        return self._why_chosen_waits if code == len(_WAITS) else _WAITS[code]
 
 
 def quality(plan: Plan) -> Quality:

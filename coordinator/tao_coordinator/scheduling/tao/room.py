@@ -21,6 +21,7 @@ class Room:
     waited_for: set[str] = field(default_factory=set[str])
     """Backends that a turn ahead in the queue waits for: nobody behind it may take their room."""
     _left_by_plan: dict[str, int] | None = None
+    _models_waiting: set[str] = field(default_factory=set[str])
 
     def __post_init__(self) -> None:
         """Read the budgets once."""
@@ -61,9 +62,18 @@ class Room:
 
     def wait_for(self, turn: Turn) -> None:
         """The turn found no place: what frees up where it could run is for it."""
-        self.waited_for.update(
-            b.backend_id for b in self.state.eligible_beside_running(turn.session)
-        )
+        session = turn.session
+        if not session.lease_ids:
+            # All but those with a call in flight may run wherever their model is served.
+            if session.key.model in self._models_waiting:
+                return
+            self._models_waiting.add(session.key.model)
+        self.waited_for.update(b.backend_id for b in self.state.eligible_beside_running(session))
+
+    def wait_for_nobody(self) -> None:
+        """Forget who waits for what."""
+        self.waited_for.clear()
+        self._models_waiting.clear()
 
     def is_untouched(self, backend: Backend) -> bool:
         """Nothing was assigned to it yet."""
@@ -84,7 +94,13 @@ def is_overdue(state: State, turn: Turn, now_s: float) -> bool:
 def place_alone(state: State, turns: list[Turn], room: Room) -> list[Assignment]:
     """A session that no budget can ever hold gets an empty backend to itself."""
     found: list[Assignment] = []
+    growth = state.growth_tokens()
+    budgets = [state.budget_tokens(b) for b in state.backends.values() if b.usable]
+    smallest = min((b for b in budgets if b is not None), default=UNLIMITED_TOKENS)
     for turn in turns:
+        # Nearly all turns fit the smallest budget; only the others are looked at closely.
+        if turn.input_tokens + turn.output_tokens + growth <= smallest:
+            continue
         if not _is_oversize(state, turn):
             continue
         for backend in state.eligible_beside_running(turn.session):

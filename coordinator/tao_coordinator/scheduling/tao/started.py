@@ -116,8 +116,15 @@ class StartedSessions:
             decided_s=now_s,
             path=PlanPath.LOOP,
             outcome=PlanOutcome.APPLIED,
-            candidates=recording.candidates(
-                turns, backends, problem, found, plan, "behind_overdue", now_s, state
+            candidates=recording.Competitors(
+                turns,
+                backends,
+                problem,
+                plan,
+                found,
+                why_chosen_waits="behind_overdue",
+                decided_s=now_s,
+                bucket_tokens=state.parameters.credit_bucket_tokens,
             ),
             quality=recording.quality(plan),
         )
@@ -207,8 +214,15 @@ class StartedSessions:
                 decided_s=now_s,
                 path=PlanPath.ASIDE,
                 outcome=outcome,
-                candidates=recording.candidates(
-                    snapshot.turns, snapshot.backends, live, found, plan, why, now_s, state
+                candidates=recording.Competitors(
+                    snapshot.turns,
+                    snapshot.backends,
+                    live,
+                    plan,
+                    found,
+                    why_chosen_waits=why,
+                    decided_s=now_s,
+                    bucket_tokens=state.parameters.credit_bucket_tokens,
                 ),
                 quality=None if plan is None else recording.quality(plan),
                 asynchrony=terms,

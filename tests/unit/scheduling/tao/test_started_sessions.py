@@ -104,7 +104,7 @@ def test_plan_is_asked_for_and_carried_out() -> None:
     assert d.backend_of(granted) == d.backend_of(running[0])
     record = d.record()
     assert (record.path, record.outcome) == (PlanPath.ASIDE, PlanOutcome.APPLIED)
-    assert {c.request_id: (c.why, c.backend_id) for c in record.candidates} == {
+    assert {c.request_id: (c.why, c.backend_id) for c in record.candidates.rows()} == {
         request_id: ("chosen", d.backend_of(granted))
         if request_id == granted
         else ("outvalued", None)
@@ -163,7 +163,9 @@ def test_plan_is_dropped_when_a_chosen_turn_is_gone() -> None:
     d.abandon(held[chosen])
     d.step(PlanSolved(plan_id=plan_id, plan=plan))
     assert d.record().outcome is PlanOutcome.CHANGED
-    assert [c.why for c in d.record().candidates if c.request_id == held[chosen]] == ["changed"]
+    assert [c.why for c in d.record().candidates.rows() if c.request_id == held[chosen]] == [
+        "changed"
+    ]
     assert d.solve() == [held[1 - chosen]]
 
 
@@ -191,7 +193,7 @@ def test_longest_prefix_is_carried_out_when_room_was_lost() -> None:
     assert len(granted) == 1
     record = d.record()
     assert record.outcome is PlanOutcome.SHORTENED
-    assert sorted(c.why for c in record.candidates) == ["chosen", "cut"]
+    assert sorted(c.why for c in record.candidates.rows()) == ["chosen", "cut"]
 
 
 def test_somebody_goes_on_when_plans_are_never_made() -> None:
@@ -260,5 +262,5 @@ def test_something_that_is_no_plan_counts_as_none() -> None:
     d.step(after_s=2.0)  # a tick: another plan is asked for
     d.step(PlanSolved(plan_id=d.plans_wanted[-1].plan_id, plan="rubbish"))
     assert d.record().outcome is PlanOutcome.FAILED
-    assert [c.why for c in d.record().candidates] == ["failed"]
+    assert [c.why for c in d.record().candidates.rows()] == ["failed"]
     assert d.held_ids() == held
