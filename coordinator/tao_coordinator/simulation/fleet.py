@@ -13,16 +13,18 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
 
-from tao_coordinator.core.effects import Effect, Grant, Reject
+from tao_coordinator.core.effects import Effect, Grant, Reject, SolvePlan
 from tao_coordinator.core.events import (
     BackendAdded,
     BackendDrained,
     BackendSampled,
     BackendUnreachable,
     Event,
+    PlanSolved,
 )
 from tao_coordinator.core.parameters import Parameters
 from tao_coordinator.engine import Engine
+from tao_coordinator.scheduling.placement import LOOP, PlacementProblem, solve
 from tao_coordinator.scheduling.policy import KeepsPlans, Policy
 from tao_coordinator.scheduling.rivals.tao_paper import TaoPaper
 from tao_coordinator.simulation.agent_script import SessionScript
@@ -89,6 +91,9 @@ class FleetSettings:
     """Between two moments of the timeline."""
     reports_cached: bool = True
     """False: engines whose usage never tells cached tokens."""
+    plan_s: float | None = 0.1
+    """How long a plan takes that is made beside the loop, which large ones are where the policy is
+    given by its name; `None`: every plan is made within its step."""
     check_every: int = 0
     """Steps between two checks of all the engine's invariants; 0: never, they cost more than the
     step itself."""
@@ -114,7 +119,9 @@ class Fleet:
             clock: seconds that pass in the real world, to time decisions with.
         """
         self.settings = settings
-        self.engine = Engine(settings.parameters, policy)
+        self.engine = Engine(
+            settings.parameters, policy, makes_plans_aside=settings.plan_s is not None
+        )
         self.record = RunRecord()
         self.now_s = 0.0
         self.watch: Callable[[float, Sequence[Event], Sequence[Effect]], None] | None = None
@@ -165,6 +172,10 @@ class Fleet:
                 self.agents.granted(effect)
             elif isinstance(effect, Reject):
                 self.agents.refused(effect)
+            elif isinstance(effect, SolvePlan):
+                assert isinstance(effect.problem, PlacementProblem)
+                solved = PlanSolved(plan_id=effect.plan_id, plan=solve(effect.problem, LOOP))
+                self.at(self.now_s + (self.settings.plan_s or 0.0), self.step, solved)
 
     def submit(self, backend: int, request: SimRequest) -> Sent:
         """Send a call."""

@@ -13,12 +13,14 @@ from typing import Any, Final, cast
 
 from tao_coordinator.core.parameters import Parameters
 from tao_coordinator.errors import ConfigurationError
+from tao_coordinator.scheduling.tao import Tao
 from tao_coordinator.simulation.engine_constants import PRESETS, EngineConstants
 from tao_coordinator.simulation.fleet import BackendSpec, Fleet, FleetChange, FleetSettings
 from tao_coordinator.simulation.load import ClosedLoop, Load, OpenLoop
 from tao_coordinator.simulation.run_record import RunRecord
 from tao_coordinator.simulation.synthetic import poisson_arrivals
 from tao_coordinator.study.measures import measure
+from tao_coordinator.study.placement_arms import Witness
 from tao_coordinator.study.policy_choice import PolicyChoice
 from tao_coordinator.study.workload_choice import WorkloadChoice
 
@@ -168,6 +170,8 @@ def run_cell_fully(cell: Cell) -> tuple[CellResult, RunRecord]:
     sessions = cell.workload.sessions(cell.sessions, cell.seed)
     record = Fleet(settings, sessions, policy, clock=time.perf_counter).run()
     measures = measure(record, settings)
+    if isinstance(policy, Tao) and isinstance(policy.place, Witness):
+        measures.update(policy.place.measures())
     measures["workers"] = 0.0 if cell.arrivals_per_s is not None else float(cell.num_workers())
     step = max(1, math.ceil(len(record.timeline) / MOMENTS_MAX))
     result = CellResult(

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from tao_coordinator.core.parameters import Parameters
 from tao_coordinator.errors import ConfigurationError
+from tao_coordinator.prediction.predictor import PREDICTORS
 from tao_coordinator.scheduling import catalogue
 from tao_coordinator.scheduling.policy import Policy
 from tao_coordinator.scheduling.rivals.concur_aimd import ConcurAimd, ConcurAimdParameters
@@ -21,8 +22,31 @@ from tao_coordinator.scheduling.rivals.tao_paper import (
     published_readiness,
 )
 from tao_coordinator.scheduling.rivals.thunderagent import ThunderAgent, ThunderAgentParameters
+from tao_coordinator.scheduling.tao import Tao
+from tao_coordinator.study.placement_arms import PLACEMENTS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaoSettings:
+    """What a comparison may change about the default policy beside `Parameters`."""
+
+    placement: str = "joint"
+    """One of `placement_arms.PLACEMENTS`."""
+
+    def __post_init__(self) -> None:
+        """Refuse unknown ones."""
+        if self.placement not in PLACEMENTS:
+            raise ValueError(f"placement is one of {', '.join(PLACEMENTS)}")
+
+
+def _tao(parameters: Parameters, own: TaoSettings) -> Policy:
+    if own == TaoSettings():
+        return catalogue.make("tao", parameters, makes_plans_aside=True)
+    return Tao(PREDICTORS["hazard"](), place=PLACEMENTS[own.placement]())
+
 
 _OWN: Final[dict[str, tuple[Any, Callable[[Parameters, Any], Policy]]]] = {
+    "tao": (TaoSettings(), _tao),
     "static-cap": (StaticCapParameters(), lambda _, own: StaticCap(own)),
     "thunderagent": (ThunderAgentParameters(), lambda _, own: ThunderAgent(own)),
     "thunderagent-decay": (
@@ -81,7 +105,7 @@ class PolicyChoice:
         options = ",".join(f"{key}={value}" for key, value in self.options)
         return f"{self.name}{scale}" + (f":{options}" if options else "")
 
-    def build(self, parameters: Parameters) -> tuple[Parameters, str | Policy]:
+    def build(self, parameters: Parameters) -> tuple[Parameters, Policy]:
         """The engine's parameters and the policy to give it.
 
         Raises:
@@ -100,7 +124,8 @@ class PolicyChoice:
                 own = changed
             else:
                 parameters = changed
-        return parameters, (self.name if make is None else make(parameters, own))
+        policy = catalogue.make(self.name, parameters) if make is None else make(parameters, own)
+        return parameters, policy
 
 
 def _has(target: Any, key: str) -> bool:
@@ -114,4 +139,6 @@ def _typed(present: object, text: str) -> object:
         return int(text)
     if isinstance(present, float):
         return float(text)
+    if isinstance(present, str):
+        return text
     raise ValueError("this option cannot be set here")

@@ -20,7 +20,8 @@ def test_options_reach_the_policy_or_the_engine() -> None:
     assert isinstance(policy, StaticCap)
     assert (policy.parameters.sessions_max, parameters) == (12, Parameters())
     parameters, policy = PolicyChoice.parse("tao:growth_turns=0,hold_soft_s=30").build(Parameters())
-    assert (policy, parameters.growth_turns, parameters.hold_soft_s) == ("tao", 0.0, 30.0)
+    assert policy.name == "tao"
+    assert (parameters.growth_turns, parameters.hold_soft_s) == (0.0, 30.0)
     _, policy = PolicyChoice.parse("tao-paper:states_max=1").build(Parameters())
     assert isinstance(policy, TaoPaper) and policy.parameters.states_max == 1
     _, policy = PolicyChoice.parse("thunderagent-decay").build(Parameters())
@@ -39,6 +40,7 @@ def test_options_reach_the_policy_or_the_engine() -> None:
         ("tao:growth_turns=many", "could not convert"),
         ("static-cap:sessions_max=0", "at least 1"),
         ("tao:tenant_weights=1", "cannot be set here"),
+        ("tao:placement=magic", "placement is one of joint,"),
     ],
 )
 def test_rubbish_is_one_clear_line(text: str, message: str) -> None:

@@ -27,7 +27,7 @@ from tao_coordinator.scheduling.policy import Assignment
 from tao_coordinator.scheduling.tao import arrivals, release
 from tao_coordinator.scheduling.tao.bounds import force
 from tao_coordinator.scheduling.tao.room import Room, is_overdue
-from tao_coordinator.scheduling.tao.started import StartedSessions
+from tao_coordinator.scheduling.tao.started import Place, StartedSessions, place_instantly
 
 
 class Tao:
@@ -35,18 +35,26 @@ class Tao:
 
     name = "tao"
 
-    def __init__(self, readiness: ReadinessPredictor, *, loop_pairs_max: int | None = None) -> None:
+    def __init__(
+        self,
+        readiness: ReadinessPredictor,
+        *,
+        loop_pairs_max: int | None = None,
+        place: Place = place_instantly,
+    ) -> None:
         """Decide on what `readiness` says, which the engine feeds.
 
         Args:
             readiness: predictor.
             loop_pairs_max: problems with more pairs of session and backend are asked for
                 (`take_question`) and answered later; `None`: everything is decided at once.
+            place: makes the plans within a step; another one is for comparisons.
         """
         self.readiness = readiness
         self.plans = PlanLog()
         self._idle = release.IdleSeats(readiness)
-        self._started = StartedSessions(self.plans, loop_pairs_max)
+        self.place = place
+        self._started = StartedSessions(self.plans, loop_pairs_max, place)
 
     def immediate(self, state: State, turn: Turn, now_s: float) -> Assignment | None:
         """Bypass for residents; everybody else queues, if only for this one step."""

@@ -6,7 +6,7 @@ plan that does not come, or whose sessions have changed, is dropped; after `DROP
 plans in a row the next is made within the step, so that somebody always goes on.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import numpy as np
 
@@ -39,11 +39,23 @@ DROPPED_MAX = 2
 """Plans dropped in a row before one is made within the step."""
 
 
+Place = Callable[[PlacementProblem], Plan]
+"""Makes a plan within a step."""
+
+
+def place_instantly(problem: PlacementProblem) -> Plan:
+    """One Cohen-Katz-Raz plan with improving passes."""
+    return solve(problem, INSTANT)
+
+
 class StartedSessions:
     """Stage 1: who of the started sessions goes, and where."""
 
-    def __init__(self, plans: PlanLog, loop_pairs_max: int | None) -> None:
+    def __init__(
+        self, plans: PlanLog, loop_pairs_max: int | None, place: Place = place_instantly
+    ) -> None:
         """Write to `plans`; place at most `loop_pairs_max` pairs within a step (`None`: all)."""
+        self._place = place
         self._plans = plans
         self._loop_pairs_max = loop_pairs_max
         self._wanted: SolvePlan | None = None
@@ -106,7 +118,7 @@ class StartedSessions:
         late = _late(state, waiting, now_s)
         turns = _overdue_first(waiting, late, LOOP_SESSIONS_MAX)
         problem = competition.build(state, turns, backends, room, late)
-        plan = solve(problem, INSTANT)
+        plan = self._place(problem)
         plan_id = self._plans.next_id()
         indices: list[int] = plan.backend_of.tolist()
         chosen = [(turn, backends[b]) for turn, b in zip(turns, indices, strict=True) if b >= 0]

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Final
 
+from tao_coordinator.simulation.fleet import FleetChange
 from tao_coordinator.study.cell import Cell
 from tao_coordinator.study.studies.grid import PLACEHOLDER, QWEN, cross
 from tao_coordinator.study.study import (
@@ -17,6 +18,8 @@ from tao_coordinator.study.study import (
     TASK_P99,
     TOKENS,
     TTFT,
+    Claim,
+    Column,
     Study,
     StudyOptions,
     arms,
@@ -48,7 +51,76 @@ def _many_cells(options: StudyOptions) -> list[Cell]:
     return cross(options, cells, arms(OURS, "cache-aware", "thunderagent", "tao-paper"))
 
 
+_GREEDY: Final = "tao:placement=greedy"
+_SHORT_FIRST: Final = "tao:placement=short-first"
+_WITNESS: Final = "tao:placement=witness"
+
+
+def _joint_cells(options: StudyOptions) -> list[Cell]:
+    """Where there is much to place at once, or where backends differ."""
+    base = replace(_cell(options, "", 4, 1), workload=options.workload("swe"))
+    unequal = replace(base, panel="unequal pools", pools=(307_000, 160_000, 450_000, 80_000))
+    bursts = tuple(
+        change
+        for start_s in (400.0, 1_200.0, 2_000.0)
+        for change in ((start_s, 100), (start_s + 300.0, 30))
+    )
+    burst = replace(base, panel="bursts", pressure=None, workers=30, worker_changes=bursts)
+    lost = replace(
+        base,
+        panel="one of four dies and comes back",
+        pressure=1.2,
+        changes=(
+            FleetChange(at_s=600.0, backend=1, what="fail"),
+            FleetChange(at_s=1_200.0, backend=1, what="add"),
+        ),
+    )
+    small = replace(_cell(options, "16 small pools", 16, 1), pools=(80_000,) * 12 + (120_000,) * 4)
+    even = replace(base, panel="four equal pools", pools=None)
+    cells = [even, unequal, burst, lost, small]
+    cells = [
+        replace(cell, sessions=options.sessions(max(240, 3 * cell.num_workers()))) for cell in cells
+    ]
+    return cross(options, cells, arms(OURS, _GREEDY, _SHORT_FIRST, _WITNESS))
+
+
+_SNAPSHOT_COLUMNS: Final = (
+    Column("snapshots", "snapshots", 0),
+    Column("snapshots_greedy_better", "joint better than greedy %", 1, 100.0),
+    Column("snapshots_greedy_worse", "worse %", 1, 100.0),
+    Column("snapshots_short_first_better", "better than short-first %", 1, 100.0),
+    Column("snapshots_short_first_worse", "worse %", 1, 100.0),
+    Column("credit_over_greedy", "credit over greedy", 4),
+    Column("credit_over_short_first", "credit over short-first", 4),
+    Column("snapshots_proved", "proved %", 1, 100.0),
+    Column("quick_is_optimal", "quick pass optimal %", 1, 100.0),
+)
+_BETTER: Final = Column("snapshots_short_first_better", "improved %", 1, 100.0)
+_WORSE: Final = Column("snapshots_short_first_worse", "worse %", 1, 100.0)
+
 STUDIES: Final = (
+    Study(
+        name="joint-vs-greedy",
+        title="TAO, Appendix H: joint placement against greedy",
+        asks="The same policy with another way to place held sessions: does it pay to look at all "
+        "of them together? Snapshot by snapshot, and in what users wait for.",
+        make_cells=_joint_cells,
+        columns=(TASK, TASK_P99, TTFT, TOKENS, HIT_RATE, HOLD_STARTED, MOVED, *_SNAPSHOT_COLUMNS),
+        versus=(TASK, TASK_P99, TTFT, TOKENS),
+        claims=tuple(
+            claim
+            for panel in ("four equal pools", "unequal pools", "one of four dies and comes back",
+                          "bursts", "16 small pools")
+            for claim in (
+                Claim(f"{panel}: snapshots improved over short-first", "26.1 % (6 of 23)", panel,
+                      _WITNESS, (), _BETTER),
+                Claim(f"{panel}: snapshots where joint is worse", "none", panel, _WITNESS, (),
+                      _WORSE),
+            )
+        ),
+        reading="`tao:placement=witness` decides as `tao` does and asks every rule about each "
+        "snapshot in which two sessions or more compete.",
+    ),
     Study(
         name="many-backends",
         title="8 to 64 backends",
