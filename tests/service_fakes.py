@@ -63,6 +63,11 @@ def backend_view(backend_id: str = "gpu-0", healthy: bool = True) -> BackendView
         running=1,
         waiting=0,
         kv_usage_ratio=0.5,
+        num_foreign=0,
+        foreign_tokens=0,
+        prefix_cache_queries_tokens=None,
+        prefix_cache_hits_tokens=None,
+        preemptions=None,
         sample_age_s=0.2,
     )
 
@@ -136,6 +141,7 @@ class FakeEngine:
                 hold_new_s_max=0.0,
                 prompt_tokens=0,
                 cached_tokens=0,
+                served_elsewhere=0,
             ),
             plans=PlanLog().totals(),
         )

@@ -169,10 +169,23 @@ class BackendConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DnsConfig:
+    """A name that stands for one backend per address."""
+
+    name: str
+    """Prefix of the backends' ids; empty: they are `address:port`."""
+    templates: tuple[BackendConfig, ...]
+    """What each address is, with the name in the URL; several where it has data-parallel ranks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorConfig:
     """One coordinator process."""
 
-    backends: tuple[BackendConfig, ...]
+    backends: tuple[BackendConfig, ...] = ()
+    dns_backends: tuple[DnsConfig, ...] = ()
+    backends_file: str | None = None
+    """Watched; see `service/backends_file.py`."""
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
     """0: a free one, printed at start."""
@@ -195,9 +208,10 @@ class CoordinatorConfig:
 
     def __post_init__(self) -> None:
         """Refuse what would fail later and less clearly."""
-        if not self.backends:
+        if not (self.backends or self.dns_backends or self.backends_file):
             raise ConfigurationError(
-                "no backend given: add --backend http://HOST:PORT (repeatable) or TAO_BACKENDS"
+                "no backend given: add --backend http://HOST:PORT (repeatable), TAO_BACKENDS or"
+                " --backends-file FILE"
             )
         seen: set[str] = set()
         for backend in self.backends:

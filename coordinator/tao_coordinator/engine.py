@@ -18,10 +18,6 @@ from typing import Any
 from tao_coordinator.core import expiry, fleet, granting, intake, ledger, telemetry
 from tao_coordinator.core.effects import Effect, Hold, Reject, RejectReason
 from tao_coordinator.core.events import (
-    BackendAdded,
-    BackendDrained,
-    BackendSampled,
-    BackendUnreachable,
     Event,
     LeaseReleased,
     LeaseRenewed,
@@ -119,10 +115,7 @@ class Engine:
             ToolStarted: self._informs(telemetry.tool_started),
             ToolProgressed: self._informs(telemetry.alive),
             ToolEnded: self._informs(telemetry.tool_ended),
-            BackendAdded: self._changes_fleet(fleet.added),
-            BackendDrained: self._changes_fleet(fleet.drained),
-            BackendSampled: self._changes_fleet(fleet.sampled),
-            BackendUnreachable: self._changes_fleet(fleet.unreachable),
+            **{kind: self._changes_fleet(apply) for kind, apply in fleet.HANDLERS.items()},
             PlanSolved: self._plan_solved,
         }
         self._effects: list[Effect] = []

@@ -8,11 +8,17 @@ import logging
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from urllib.parse import urlsplit
 
 from tao_client.semconv import DEFAULT_PORT
-from tao_coordinator.config import LOG_LEVELS, BackendConfig, CoordinatorConfig
+from tao_coordinator.config import (
+    ENGINE_KINDS,
+    LOG_LEVELS,
+    BackendConfig,
+    CoordinatorConfig,
+    DnsConfig,
+)
 from tao_coordinator.errors import ConfigurationError
+from tao_coordinator.service.backend_settings import api_root, id_of_url, with_ranks
 
 
 def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -24,6 +30,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         epilog=(
             "Every flag can be given as a variable instead: TAO_BACKENDS (separated by commas or"
             " blanks), TAO_HOST, TAO_PORT, TAO_POLICY, TAO_CAPACITY, TAO_CAPACITY_SCALE,"
+            " TAO_BACKENDS_FILE, TAO_ENGINE, TAO_DATA_PARALLEL_RANKS,"
             " TAO_API_KEY, TAO_TIME_SCALE, TAO_LOG_LEVEL, TAO_STATE_DIR, TAO_BACKEND_API_KEY,"
             " TAO_REDIRECT, TAO_MODEL_ALIAS, TAO_RELAY_IDLE, TAO_RELAY_KEEP_ALIVE."
             " Flags win."
@@ -33,7 +40,25 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "--backend",
         action="append",
         metavar="[ID=]URL",
-        help="an engine's API root, with or without /v1; repeatable; ID defaults to host:port",
+        help="an engine's API root, with or without /v1; repeatable; ID defaults to host:port;"
+        " dns+http://NAME:PORT makes one backend of each address of NAME",
+    )
+    parser.add_argument(
+        "--backends-file",
+        metavar="FILE",
+        help="TOML ([[backend]] tables) or .jsonl: more backends, with all their settings; watched",
+    )
+    parser.add_argument(
+        "--engine",
+        action="append",
+        metavar="[ID=]KIND",
+        help=f"one of {', '.join(ENGINE_KINDS)} (default auto: told from its metrics); repeatable",
+    )
+    parser.add_argument(
+        "--data-parallel-ranks",
+        action="append",
+        metavar="[ID=]N",
+        help="the URL serves N data-parallel ranks, each a backend of its own; repeatable",
     )
     parser.add_argument("--host", help="address to listen on (default 127.0.0.1)")
     parser.add_argument(
@@ -118,8 +143,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     def announce(url: str) -> None:
         print(
-            f"coordinator listening on {url} policy={config.policy}"
-            f" backends={len(config.backends)}",
+            f"coordinator listening on {url} policy={config.policy} backends={_counted(config)}",
             flush=True,
         )
 
@@ -143,6 +167,12 @@ def config_from(arguments: argparse.Namespace, environment: Mapping[str, str]) -
         known,
     )
 
+    kinds = _per_backend("--engine", arguments.engine or _words(environment, "TAO_ENGINE"), known)
+    ranks = _per_backend(
+        "--data-parallel-ranks",
+        arguments.data_parallel_ranks or _words(environment, "TAO_DATA_PARALLEL_RANKS"),
+        known,
+    )
     keys = _backend_keys(arguments.backend_api_key or _words(environment, "TAO_BACKEND_API_KEY"))
     redirects = arguments.redirect or _words(environment, "TAO_REDIRECT")
     for flag, named in (("--backend-api-key", keys), ("--redirect", redirects)):
@@ -152,18 +182,33 @@ def config_from(arguments: argparse.Namespace, environment: Mapping[str, str]) -
         given: str | None = getattr(arguments, flag)
         return given if given is not None else environment.get(f"TAO_{flag.upper()}") or default
 
+    direct: list[BackendConfig] = []
+    dns: list[DnsConfig] = []
+    for backend_id, url in backends.items():
+        is_name = url.startswith("dns+")
+        backend = BackendConfig(
+            backend_id=backend_id,
+            base_url=_resolvable(url) if is_name else url,
+            capacity_tokens=_tokens(capacities.get(backend_id)),
+            capacity_scale=_number("--capacity-scale", scales.get(backend_id, "1")),
+            engine_kind=kinds.get(backend_id, "auto"),
+            api_key=keys.get(backend_id, keys.get("*")),
+            redirect=backend_id in redirects or "*" in redirects,
+        )
+        num_ranks = ranks.get(backend_id)
+        parts = (backend,)
+        if num_ranks is not None:
+            parts = with_ranks(backend, _integer("--data-parallel-ranks", num_ranks))
+        if is_name:
+            prefix = "" if backend_id == id_of_url(url) else backend_id
+            dns.append(DnsConfig(name=prefix, templates=parts))
+        else:
+            direct += parts
+
     return CoordinatorConfig(
-        backends=tuple(
-            BackendConfig(
-                backend_id=backend_id,
-                base_url=url,
-                capacity_tokens=_tokens(capacities.get(backend_id)),
-                capacity_scale=_number("--capacity-scale", scales.get(backend_id, "1")),
-                api_key=keys.get(backend_id, keys.get("*")),
-                redirect=backend_id in redirects or "*" in redirects,
-            )
-            for backend_id, url in backends.items()
-        ),
+        backends=tuple(direct),
+        dns_backends=tuple(dns),
+        backends_file=setting("backends_file", "") or None,
         host=setting("host", "127.0.0.1"),
         port=_integer("--port", setting("port", str(DEFAULT_PORT))),
         policy=setting("policy", "tao"),
@@ -187,10 +232,10 @@ def _backends(texts: Sequence[str]) -> dict[str, str]:
     for text in texts:
         head, separator, tail = text.partition("=")
         if separator and "://" not in head:
-            backend_id, url = head, _api_root(tail)
+            backend_id, url = head, api_root(tail)
         else:
-            url = _api_root(text)
-            backend_id = _host_and_port(url)
+            url = api_root(text)
+            backend_id = id_of_url(url)
         if backend_id in backends:
             raise ConfigurationError(
                 f"two backends are called {backend_id!r}: name them with --backend ID=URL"
@@ -199,19 +244,22 @@ def _backends(texts: Sequence[str]) -> dict[str, str]:
     return backends
 
 
-def _api_root(url: str) -> str:
-    return url.rstrip("/").removesuffix("/v1").rstrip("/")
+def _resolvable(url: str) -> str:
+    """The URL of a name that stands for many addresses, as one that can be checked."""
+    scheme, _, rest = url.partition("://")
+    if scheme != "dns+http":
+        raise ConfigurationError(
+            f"--backend {url}: only dns+http; certificates name hosts, not addresses"
+        )
+    return f"http://{rest}"
 
 
-def _host_and_port(url: str) -> str:
-    try:
-        parts = urlsplit(url)
-        port = parts.port or (443 if parts.scheme == "https" else 80)
-    except ValueError as error:
-        raise ConfigurationError(f"--backend {url!r}: {error}") from error
-    if not parts.hostname:
-        raise ConfigurationError(f"--backend {url!r} is no http(s) URL with a host")
-    return f"{parts.hostname}:{port}"
+def _counted(config: CoordinatorConfig) -> str:
+    """Number of backends given one by one, and the other sources."""
+    others = [f"dns:{dns.templates[0].base_url[7:]}" for dns in config.dns_backends]
+    if config.backends_file is not None:
+        others.append(config.backends_file)
+    return "+".join([str(len(config.backends)), *others])
 
 
 def _per_backend(flag: str, texts: Sequence[str], known: frozenset[str]) -> dict[str, str]:

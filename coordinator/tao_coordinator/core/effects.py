@@ -7,6 +7,8 @@ it; a held turn later gets one `Grant` or `Reject`, unless its caller abandons i
 from dataclasses import dataclass
 from enum import StrEnum
 
+from tao_coordinator.core.events import Headers
+
 
 class RejectReason(StrEnum):
     """Why a turn gets no lease. The service maps each to one HTTP status."""
@@ -48,6 +50,10 @@ class Grant:
     strength: str
     """`hard` or `soft`."""
     receipt: Receipt
+    affinity_headers: Headers = ()
+    """What goes along with the call, as the service told with the backend."""
+    served_by_names: tuple[str, ...] = ()
+    """Response headers that the caller reports when it gives the lease back."""
     is_repeat: bool = False
     """True: the caller asked again for a lease that it was given before."""
 
@@ -90,4 +96,11 @@ class SolvePlan:
     """A placement problem (`scheduling.placement`); whoever carries this out need not look in."""
 
 
-Effect = Grant | Hold | Reject | Warn | SolvePlan
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendLeft:
+    """Nothing runs on this backend any more and it is forgotten: stop asking it."""
+
+    backend_id: str
+
+
+Effect = Grant | Hold | Reject | Warn | SolvePlan | BackendLeft

@@ -10,6 +10,9 @@ adapter that knows how old a record is subtracts that age before it builds the e
 from dataclasses import dataclass
 from enum import StrEnum
 
+Headers = tuple[tuple[str, str], ...]
+"""Names and values of HTTP headers; opaque here."""
+
 
 class TurnOutcome(StrEnum):
     """How a turn ended, as the releasing side saw it."""
@@ -174,6 +177,8 @@ class LeaseReleased:
     ttft_s: float | None = None
     """Send to first token, without the hold."""
     duration_s: float | None = None
+    served_by: Headers = ()
+    """What the response said of who served it: lower-case names and values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,11 +190,22 @@ class BackendAdded:
     capacity_tokens: int | None = None
     """Override by the operator; `None`: what the engine reports."""
     capacity_scale: float = 1.0
+    affinity_headers: Headers = ()
+    """What goes along with every turn that runs there, as the service understands it."""
+    served_by: Headers = ()
+    """Response headers that show that it was this backend that served a turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendDrained:
     """No new lease on this backend; running turns finish."""
+
+    backend_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendRemoved:
+    """A draining backend is to be forgotten; ignored while a turn runs there."""
 
     backend_id: str
 
@@ -207,7 +223,10 @@ class BackendSampled:
     kv_usage_ratio: float | None = None
     """0..1. vLLM counts referenced blocks only: an idle session looks like free memory."""
     prefix_cache_queries_tokens: int | None = None
+    """Since the engine's start: a smaller value than before means that it was restarted."""
     prefix_cache_hits_tokens: int | None = None
+    preemptions: int | None = None
+    """Requests that the engine threw out of its batch for lack of room, since its start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,6 +268,7 @@ Event = (
     | LeaseReleased
     | BackendAdded
     | BackendDrained
+    | BackendRemoved
     | BackendSampled
     | BackendUnreachable
     | PlanSolved

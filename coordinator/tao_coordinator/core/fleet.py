@@ -1,10 +1,14 @@
 """Backends come, report, fall silent and leave."""
 
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
 from tao_coordinator.core import ledger
-from tao_coordinator.core.effects import Effect, Warn
+from tao_coordinator.core.effects import BackendLeft, Effect, Warn
 from tao_coordinator.core.events import (
     BackendAdded,
     BackendDrained,
+    BackendRemoved,
     BackendSampled,
     BackendUnreachable,
 )
@@ -15,19 +19,25 @@ from tao_coordinator.core.state import State
 
 def added(state: State, event: BackendAdded, now_s: float) -> list[Effect]:
     """A new backend, or new settings of a known one; it is used after its first sample."""
-    known = state.backends.get(event.backend_id)
-    if known is None:
-        state.backends[event.backend_id] = Backend(
+    backend = state.backends.get(event.backend_id)
+    if backend is None:
+        backend = state.backends[event.backend_id] = Backend(
             backend_id=event.backend_id,
             base_url=event.base_url,
-            capacity_override_tokens=event.capacity_tokens,
-            capacity_scale=event.capacity_scale,
+            capacity_override_tokens=None,
+            capacity_scale=1.0,
         )
-        return []
-    known.base_url = event.base_url
-    known.capacity_override_tokens = event.capacity_tokens
-    known.capacity_scale = event.capacity_scale
-    known.draining = False
+    elif backend.base_url != event.base_url:
+        # Another engine under the same name: what was known of the first is not true of it.
+        ledger.lose_backend(state, backend, now_s)
+        backend.healthy, backend.sampled_s = False, None
+        backend.capacity_reported_tokens = backend.prefix_cache_queries_tokens = None
+    backend.base_url = event.base_url
+    backend.capacity_override_tokens = event.capacity_tokens
+    backend.capacity_scale = event.capacity_scale
+    backend.affinity_headers = event.affinity_headers
+    backend.served_by = event.served_by
+    backend.draining = False
     return _refuse_stranded(state)
 
 
@@ -40,19 +50,29 @@ def drained(state: State, event: BackendDrained, now_s: float) -> list[Effect]:
     return _refuse_stranded(state)
 
 
+def removed(state: State, event: BackendRemoved, now_s: float) -> list[Effect]:
+    """Forget a backend that was drained, once nothing runs there."""
+    backend = state.backends.get(event.backend_id)
+    if backend is None:
+        return [BackendLeft(backend_id=event.backend_id)]
+    if not backend.draining or backend.foreign.num_own:
+        return []
+    ledger.forget_backend(state, backend)
+    return [BackendLeft(backend_id=event.backend_id)]
+
+
 def sampled(state: State, event: BackendSampled, now_s: float) -> list[Effect]:
     """The engine answered: it is alive, and this is what it says of itself."""
     backend = state.backends.get(event.backend_id)
     if backend is None:
         return []
-    effects: list[Effect] = []
-    if not backend.healthy:
-        effects.append(_warn("backend_healthy", backend, f"{backend.base_url} answers"))
-    backend.healthy = True
-    backend.failures = 0
+    effects = _note_life(state, backend, event, now_s)
     backend.sampled_s = now_s
     backend.running, backend.waiting = event.running, event.waiting
     backend.kv_usage_ratio = event.kv_usage_ratio
+    backend.prefix_cache_queries_tokens = event.prefix_cache_queries_tokens
+    backend.prefix_cache_hits_tokens = event.prefix_cache_hits_tokens
+    backend.preemptions = event.preemptions
     could_take = (backend.models, backend.capacity_tokens)
     if event.models is not None:
         backend.models = event.models
@@ -61,6 +81,12 @@ def sampled(state: State, event: BackendSampled, now_s: float) -> list[Effect]:
         backend.capacity_reported_tokens = event.capacity_tokens
     if (backend.models, backend.capacity_tokens) != could_take:
         effects += _refuse_stranded(state)
+    backend.foreign.sampled(
+        running=event.running,
+        waiting=event.waiting,
+        kv_usage_ratio=event.kv_usage_ratio,
+        capacity_tokens=backend.capacity_tokens,
+    )
     if backend.capacity_tokens is None:
         effects.append(
             _warn(
@@ -73,12 +99,32 @@ def sampled(state: State, event: BackendSampled, now_s: float) -> list[Effect]:
     return effects
 
 
+def _note_life(
+    state: State, backend: Backend, event: BackendSampled, now_s: float
+) -> list[Effect]:
+    """Hysteresis of health; and a restart that no failed poll has shown."""
+    effects: list[Effect] = []
+    if not backend.healthy:
+        backend.successes += 1
+        # A backend that was never lost is used at once; a lost one has to prove itself.
+        if backend.sampled_s is None or backend.successes >= state.parameters.reachable_limit:
+            backend.healthy = True
+            effects.append(_warn("backend_healthy", backend, f"{backend.base_url} answers"))
+    backend.failures = 0
+    before, now = backend.prefix_cache_queries_tokens, event.prefix_cache_queries_tokens
+    if backend.healthy and before is not None and now is not None and now < before:
+        ledger.lose_backend(state, backend, now_s)
+        effects.append(_warn("backend_restarted", backend, "was restarted: its cache starts empty"))
+    return effects
+
+
 def unreachable(state: State, event: BackendUnreachable, now_s: float) -> list[Effect]:
     """A poll failed; several in a row, or one before the first success, make it unhealthy."""
     backend = state.backends.get(event.backend_id)
     if backend is None:
         return []
     backend.failures += 1
+    backend.successes = 0
     if not backend.healthy:
         if backend.sampled_s is None:
             return [_warn("backend_silent", backend, f"{backend.base_url}: {event.reason}")]
@@ -86,6 +132,8 @@ def unreachable(state: State, event: BackendUnreachable, now_s: float) -> list[E
     if backend.failures < state.parameters.unreachable_limit:
         return []
     backend.healthy = False
+    # What it counted before says nothing about the engine that comes back.
+    backend.prefix_cache_queries_tokens = None
     ledger.lose_backend(state, backend, now_s)
     lost = _warn("backend_lost", backend, f"{backend.base_url}: {event.reason}")
     return [lost, *_refuse_stranded(state)]
@@ -105,3 +153,13 @@ def _refuse_stranded(state: State) -> list[Effect]:
 
 def _warn(code: str, backend: Backend, message: str) -> Warn:
     return Warn(code=code, subject=backend.backend_id, message=message)
+
+
+HANDLERS: Final[Mapping[type, Callable[[State, Any, float], list[Effect]]]] = {
+    BackendAdded: added,
+    BackendDrained: drained,
+    BackendRemoved: removed,
+    BackendSampled: sampled,
+    BackendUnreachable: unreachable,
+}
+"""What each event about a backend does."""

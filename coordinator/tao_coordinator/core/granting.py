@@ -59,11 +59,14 @@ def grant(
 def order_of(state: State, lease: Lease, *, is_repeat: bool = False) -> Grant:
     """What the caller of a live lease is told; the same again when it asks again."""
     assert lease.receipt is not None
+    backend = state.backends[lease.backend_id]
     return Grant(
         request_id=lease.request_id,
         lease_id=lease.lease_id,
         backend_id=lease.backend_id,
-        base_url=state.backends[lease.backend_id].base_url,
+        base_url=backend.base_url,
+        affinity_headers=backend.affinity_headers,
+        served_by_names=tuple(dict.fromkeys(name for name, _ in backend.served_by)),
         start_within_s=state.parameters.start_within_s,
         strength="hard" if lease.predicted_tokens else "soft",
         receipt=lease.receipt,

@@ -74,6 +74,7 @@ def grant(state: State, turn: Turn, backend: Backend, now_s: float) -> Lease:
         is_evidence=is_evidence,
     )
     state.leases[lease.lease_id] = lease
+    backend.foreign.call_began()
     state.lease_by_request[turn.request_id] = lease.lease_id
     session.lease_ids.add(lease.lease_id)
     session.last_backend_id = backend.backend_id
@@ -101,8 +102,12 @@ def finish(state: State, lease: Lease, report: LeaseReleased, now_s: float) -> N
     state.totals.released[report.outcome.value] += 1
     session.last_activity_s = now_s
     backend = state.backends[lease.backend_id]
+    backend.foreign.call_ended()
+    served_by = _who_served(state, report) or backend
+    if served_by is not backend:
+        lease.is_evidence = False  # what it found says nothing about the prediction made here
     if report.outcome is TurnOutcome.COMPLETED:
-        _learn(state, lease, report, backend, now_s)
+        _learn(state, lease, report, served_by, now_s)
         session.completed_s = now_s
     runs_on_here = any(
         state.leases[other].backend_id == lease.backend_id for other in session.lease_ids
@@ -117,6 +122,8 @@ def finish(state: State, lease: Lease, report: LeaseReleased, now_s: float) -> N
         backend.cache.end(session.key, left, state.pool_tokens(backend))
     if session.lease_ids:
         return
+    if served_by is not backend and report.outcome is TurnOutcome.COMPLETED:
+        _move_home(state, session, lease, served_by)
     session.idle_since_s = now_s
     state.replies_ended.append(session.key.session_id)
     seat = session.seat
@@ -171,16 +178,50 @@ def end_session(state: State, session: Session) -> None:
 
 
 def lose_backend(state: State, backend: Backend, now_s: float) -> None:
-    """The engine died: its cache is gone and nobody may wait for it."""
+    """The engine died or was restarted: its cache is gone and nobody may wait for it."""
     backend.cache.clear()
     backend.prefix_cached_s = None
     backend.cache_lost_s = now_s
+    backend.foreign.forget()
     for session in state.sessions.values():
         seat = session.seat
         if seat is None or seat.backend_id != backend.backend_id:
             continue
         if not session.lease_ids:
             leave_seat(state, session)
+
+
+def forget_backend(state: State, backend: Backend) -> None:
+    """Nothing runs there any more and nothing will: drop it, and the seats that are left."""
+    assert backend.foreign.num_own == 0
+    for session in state.sessions.values():
+        seat = session.seat
+        if seat is not None and seat.backend_id == backend.backend_id:
+            leave_seat(state, session)
+        if session.last_backend_id == backend.backend_id:
+            session.last_backend_id = None
+    del state.backends[backend.backend_id]
+
+
+def _who_served(state: State, report: LeaseReleased) -> Backend | None:
+    """The backend that the response's own headers name; `None`: they name none that is known."""
+    if not report.served_by:
+        return None
+    seen = set(report.served_by)
+    return next((b for b in state.backends.values() if seen.intersection(b.served_by)), None)
+
+
+def _move_home(state: State, session: Session, lease: Lease, actual: Backend) -> None:
+    """A gateway sent the turn to another backend: the cache that it left is there."""
+    planned = state.backends[lease.backend_id]
+    planned.cache.end(session.key, lease.predicted_tokens, state.pool_tokens(planned))
+    left = state.private_tokens(session, actual)
+    actual.cache.end(session.key, left, state.pool_tokens(actual))
+    session.last_backend_id = actual.backend_id
+    if session.seat is not None:
+        leave_seat(state, session)
+        _take_seat(state, session, Seat(actual.backend_id, left))
+    state.totals.served_elsewhere += 1
 
 
 def _count_hold(state: State, turn: Turn, now_s: float) -> None:

@@ -16,7 +16,9 @@ from typing import NamedTuple
 
 from tao_coordinator.core.cache_reports import CacheReports
 from tao_coordinator.core.effects import Receipt
+from tao_coordinator.core.events import Headers
 from tao_coordinator.core.evidence import CacheEvidence
+from tao_coordinator.core.foreign_load import ForeignLoad
 from tao_coordinator.core.rates import BackendRates
 from tao_coordinator.core.shadow_cache import ShadowCache
 
@@ -157,15 +159,25 @@ class Backend:
     base_url: str
     capacity_override_tokens: int | None
     capacity_scale: float
+    affinity_headers: Headers = ()
+    served_by: Headers = ()
     capacity_reported_tokens: int | None = None
     models: tuple[str, ...] = ()
     healthy: bool = False
     draining: bool = False
     failures: int = 0
+    """Failed polls in a row."""
+    successes: int = 0
+    """Good polls in a row since it was lost."""
     running: int | None = None
     waiting: int | None = None
     kv_usage_ratio: float | None = None
+    prefix_cache_queries_tokens: int | None = None
+    prefix_cache_hits_tokens: int | None = None
+    preemptions: int | None = None
     sampled_s: float | None = None
+    foreign: ForeignLoad = field(default_factory=ForeignLoad)
+    """Load that does not come through the coordinator."""
     cache: ShadowCache = field(default_factory=ShadowCache)
     rates: BackendRates = field(default_factory=BackendRates)
     evidence: CacheEvidence = field(default_factory=CacheEvidence)

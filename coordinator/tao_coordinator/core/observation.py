@@ -39,6 +39,14 @@ class BackendView:
     """The engine's own count at the last sample."""
     waiting: int | None
     kv_usage_ratio: float | None
+    num_foreign: int
+    """Requests in the engine that did not come through the coordinator."""
+    foreign_tokens: int
+    """Taken off the pool for them."""
+    prefix_cache_queries_tokens: int | None
+    """By the engine's own count since its start."""
+    prefix_cache_hits_tokens: int | None
+    preemptions: int | None
     sample_age_s: float | None
     """Age of the last good sample; `None`: never."""
 
@@ -113,6 +121,8 @@ class Counters:
     hold_new_s_max: float
     prompt_tokens: int
     cached_tokens: int
+    served_elsewhere: int
+    """Turns that a gateway sent to another backend than the planned one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

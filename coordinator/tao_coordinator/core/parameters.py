@@ -77,6 +77,8 @@ class Parameters:
     """An open tool call without time-out is forgotten after this."""
     unreachable_limit: int = 3
     """Failed polls in a row that make a backend unhealthy."""
+    reachable_limit: int = 2
+    """Good polls in a row that make a lost backend healthy again."""
     tick_s: float = 1.0
     """While turns are held, release and bounds are looked at this often."""
 

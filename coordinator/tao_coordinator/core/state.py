@@ -41,6 +41,8 @@ class Totals:
     hold_new_s_max: float = 0.0
     prompt_tokens: int = 0
     cached_tokens: int = 0
+    served_elsewhere: int = 0
+    """Turns that a gateway sent to another backend than the planned one."""
 
 
 @dataclass(slots=True)
@@ -112,12 +114,14 @@ class State:
     def pool_tokens(self, backend: Backend) -> int | None:
         """Private tokens the whole pool can hold; `None` while the capacity is unknown.
 
-        Reported capacity times the controller's factor gamma, minus the shared prefix.
+        Reported capacity times the controller's factor gamma, minus the shared prefix and what
+        others than the coordinator's sessions have in flight there.
         """
         capacity = backend.capacity_tokens
         if capacity is None:
             return None
-        return max(0, int(backend.capacity_factor * capacity) - backend.shared_prefix_tokens)
+        taken = backend.shared_prefix_tokens + backend.foreign.tokens
+        return max(0, int(backend.capacity_factor * capacity) - taken)
 
     def budget_tokens(self, backend: Backend) -> int | None:
         """Private tokens that planned grants may commit, growth included."""
@@ -307,6 +311,7 @@ class State:
         committed: Counter[str] = Counter()
         released: Counter[str] = Counter()
         counts: Counter[tuple[str, bool]] = Counter()
+        in_flight = Counter(lease.backend_id for lease in self.leases.values())
         for session in self.sessions.values():
             assert session.key in self.keys_by_id[session.key.session_id]
             for lease_id in session.lease_ids:
@@ -325,6 +330,7 @@ class State:
             assert backend.released_tokens == released[name]
             assert backend.num_committed == counts[name, False]
             assert backend.num_released == counts[name, True]
+            assert backend.foreign.num_own == in_flight[name]
             backend.cache.check()
         for lease_id, lease in self.leases.items():
             assert lease_id in lease.session.lease_ids

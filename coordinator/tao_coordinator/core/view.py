@@ -72,6 +72,11 @@ def _backend(state: State, backend: Backend, num_in_flight: int, now_s: float) -
         running=backend.running,
         waiting=backend.waiting,
         kv_usage_ratio=backend.kv_usage_ratio,
+        num_foreign=backend.foreign.num_requests,
+        foreign_tokens=backend.foreign.tokens,
+        prefix_cache_queries_tokens=backend.prefix_cache_queries_tokens,
+        prefix_cache_hits_tokens=backend.prefix_cache_hits_tokens,
+        preemptions=backend.preemptions,
         sample_age_s=None if backend.sampled_s is None else now_s - backend.sampled_s,
     )
 
@@ -134,4 +139,5 @@ def _counters(state: State) -> Counters:
         hold_new_s_max=totals.hold_new_s_max,
         prompt_tokens=totals.prompt_tokens,
         cached_tokens=totals.cached_tokens,
+        served_elsewhere=totals.served_elsewhere,
     )

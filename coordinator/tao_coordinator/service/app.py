@@ -10,12 +10,14 @@ from starlette.routing import Router
 from starlette.types import ASGIApp, ExceptionHandler
 
 from tao_coordinator.errors import EngineError, RequestError
+from tao_coordinator.service.backend_routes import BackendRoutes
 from tao_coordinator.service.door import Door
 from tao_coordinator.service.event_routes import EventRoutes
 from tao_coordinator.service.lease_routes import LeaseRoutes
 from tao_coordinator.service.metrics import ServiceMetrics
 from tao_coordinator.service.relay.routes import Relay
 from tao_coordinator.service.replies import error_response
+from tao_coordinator.service.roster import Roster
 from tao_coordinator.service.runtime import Runtime
 from tao_coordinator.service.view_routes import ViewRoutes
 
@@ -27,6 +29,7 @@ def build_app(
     metrics: ServiceMetrics,
     api_key: str | None = None,
     relay: Relay | None = None,
+    roster: Roster | None = None,
 ) -> ASGIApp:
     """Put the service together.
 
@@ -35,12 +38,16 @@ def build_app(
         metrics: The registry that `/metrics` shows.
         api_key: Required from every client when given.
         relay: Serves model calls on the same port; closed by the caller.
+        roster: The backends; without one there are none.
     """
+    if roster is None:
+        roster = Roster(runtime.dispatch)
     routes = [
         *LeaseRoutes(runtime).routes(),
         *(() if relay is None else relay.routes()),
         *EventRoutes(runtime, metrics).routes(),
         *ViewRoutes(runtime, metrics).routes(),
+        *BackendRoutes(runtime, roster).routes(),
     ]
     # Not Starlette's application class: its outermost layer answers failures in plain text before
     # the door can give them their shape.

@@ -1,7 +1,7 @@
 """What the operator is told: the engine's warnings, each once, in one actionable line.
 
 The engine repeats a warning as long as its cause lasts. Health is a state, so it is logged whenever
-it changes; anything else once per code and subject.
+it changes; what happens again is logged again; anything else once per code and subject.
 """
 
 import logging
@@ -27,6 +27,10 @@ _HEALTH: dict[str, tuple[int, str]] = {
 }
 
 
+_EVENTS: Final = frozenset({"backend_restarted"})
+"""Told every time: each is news."""
+
+
 class OperatorLog:
     """Logs warnings without repeating them."""
 
@@ -42,6 +46,9 @@ class OperatorLog:
                 self._health[warn.subject] = warn.code
                 level, text = health
                 _log.log(level, text, f"backend {warn.subject}", warn.message)
+            return
+        if warn.code in _EVENTS:
+            _log.warning("backend %s %s", warn.subject, warn.message)
             return
         key = (warn.code, warn.subject)
         if key in self._told:

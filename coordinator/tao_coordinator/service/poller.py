@@ -1,27 +1,51 @@
-"""Asks one backend for its metrics every second and tells the engine what came of it.
+"""Asks one backend how it is, again and again, and tells the engine what came of it.
 
-A backend that answers anything below 500 is alive, even without metrics; what that means is for the
-engine to judge and to warn of. Every wait and every size is bounded.
+Each backend has a task and a time limit of its own, so that a slow one delays nobody else. A
+backend that answers anything below 500 is alive, even without metrics; what that means is for the
+engine to judge and to warn of.
 """
 
 import asyncio
 import logging
+import random
 import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-import httpx2
-
-from tao_coordinator.adapters import vllm
+from tao_coordinator.adapters.engines.reading import EngineReading
 from tao_coordinator.config import BackendConfig
 from tao_coordinator.core.events import BackendSampled, BackendUnreachable, Event
-from tao_coordinator.errors import EngineError, MalformedPage
+from tao_coordinator.errors import EngineError
+from tao_coordinator.service.findings import Finding, findings_of
+from tao_coordinator.service.probe import Look, Probe, ProbeError
 
 _log = logging.getLogger(__name__)
 
 POLL_INTERVAL_S: Final = 1.0
-POLL_TIMEOUT_S: Final = 2.0
-MODELS_INTERVAL_S: Final = 30.0
+POLLS_PER_S_MAX: Final = 200.0
+"""Over all backends: beyond this many of them the interval grows."""
+CONCURRENT_MAX: Final = 256
+"""Polls under way at once."""
+QUICK_S: Final = 0.3
+"""To the next poll where the last one said that the backend has just gone or come back."""
+QUICK_MAX: Final = 5
+SILENT_INTERVAL_S_MAX: Final = 5.0
+"""Between polls of a backend that has been silent for long."""
+JITTER: Final = 0.1
+"""Share by which intervals vary, so that a thousand backends are not asked in step."""
+
+
+class Pace:
+    """How fast all backends together may be asked."""
+
+    def __init__(self) -> None:
+        self.num_backends = 0
+        """Kept up to date by whoever adds and removes them."""
+        self.gate = asyncio.Semaphore(CONCURRENT_MAX)
+
+    def interval_s(self) -> float:
+        """Seconds between two polls of one healthy backend, before jitter."""
+        return max(POLL_INTERVAL_S, self.num_backends / POLLS_PER_S_MAX)
 
 
 class BackendPoller:
@@ -30,92 +54,96 @@ class BackendPoller:
     def __init__(
         self,
         backend: BackendConfig,
-        client: httpx2.AsyncClient,
+        probe: Probe,
+        pace: Pace,
         dispatch: Callable[[Sequence[Event]], object],
     ) -> None:
-        self._backend = backend
-        self._client = client
+        self.backend = backend
+        self.engine_kind = ""
+        """As found; empty before the first answer."""
+        self.asked = asyncio.Event()
+        """Set after the first poll, whatever came of it."""
+        self.error = ""
+        """Why the last poll failed; empty: it did not."""
+        self.reading = EngineReading()
+        """The last good one."""
+        self._probe = probe
+        self._pace = pace
         self._dispatch = dispatch
         self._name = f"backend {backend.backend_id} ({backend.base_url})"
-        self._models_at_s: float | None = None
+        self.findings: tuple[Finding, ...] = ()
+        """What the last good poll showed to be wrong."""
+        self._told: set[str] = set()
+        self._num_failed = 0
+        self._is_quick = False
 
-    async def run(self, first_poll_done: Callable[[], None]) -> None:
+    async def run(self) -> None:
         """Poll until cancelled; the first time at once."""
         while True:
             started_s = time.monotonic()
-            try:
+            # A queue in front of the gate is no fault of this backend: its time starts inside.
+            async with self._pace.gate:
                 event = await self.poll()
-            except Exception:  # noqa: BLE001
-                # The boundary of this task: a bug met on one page must not end the process.
-                _log.exception("%s: the poll failed", self._name)
-                event = self._unreachable("the poll failed; see the log")
             try:
                 self._dispatch((event,))
             except EngineError:
                 # Logged where it happened; this backend's next poll must come all the same.
                 _log.debug("%s: sample lost in a failed step", self._name)
-            first_poll_done()
+            self.asked.set()
             elapsed_s = time.monotonic() - started_s
-            await asyncio.sleep(max(0.05, POLL_INTERVAL_S - elapsed_s))
+            jitter = random.uniform(1.0 - JITTER, 1.0 + JITTER)
+            await asyncio.sleep(max(0.05, self._interval_s() * jitter - elapsed_s))
 
     async def poll(self) -> BackendSampled | BackendUnreachable:
-        """One poll, at most `POLL_TIMEOUT_S` long. Never raises for what a peer can do."""
-        backend_id = self._backend.backend_id
+        """One poll, at most `probe.POLL_TIMEOUT_S` long. Never raises for what a peer can do."""
+        is_refused = False
         try:
-            async with asyncio.timeout(POLL_TIMEOUT_S):
-                status, page = await self._get("/metrics", vllm.PAGE_BYTES_MAX)
-                if status >= 500:
-                    return self._unreachable(f"HTTP {status} on /metrics")
-                models = await self._models()
-        except TimeoutError:
-            return self._unreachable(f"no answer within {POLL_TIMEOUT_S:g} s")
-        except (httpx2.HTTPError, httpx2.InvalidURL, MalformedPage, OSError) as error:
-            return self._unreachable(_reason(error))
-        text = page.decode("utf-8", errors="replace") if status == 200 else ""
-        return vllm.sample_from_page(backend_id, text, models)
+            look = await self._probe.look()
+        except ProbeError as error:
+            self.error, is_refused = str(error), error.is_refused
+        except Exception:  # noqa: BLE001
+            # The boundary of this task: a bug met on one page must not end the process.
+            _log.exception("%s: the poll failed", self._name)
+            self.error = "the poll failed; see the log"
+        else:
+            return self._good(look)
+        _log.debug("%s: %s", self._name, self.error)
+        self._num_failed += 1
+        # Refused means that nobody listens: asked again quickly, it is known within a second.
+        self._is_quick = is_refused and self._num_failed < QUICK_MAX
+        return BackendUnreachable(backend_id=self.backend.backend_id, reason=self.error)
 
-    async def _models(self) -> tuple[str, ...] | None:
-        """Served names when it is time to ask, else `None`."""
-        now_s = time.monotonic()
-        if self._models_at_s is not None and now_s - self._models_at_s < MODELS_INTERVAL_S:
-            return None
-        status, body = await self._get("/v1/models", vllm.MODELS_BYTES_MAX)
-        self._models_at_s = now_s
-        if status != 200:
-            return ()
-        try:
-            return vllm.models_from_reply(body)
-        except MalformedPage as error:
-            _log.warning("%s: %s; taken to serve every model", self._name, error)
-            return ()
+    def _good(self, look: Look) -> BackendSampled:
+        self._is_quick = self._num_failed > 0
+        self._num_failed = 0
+        self.error = ""
+        self.engine_kind, self.reading = look.kind, look.reading
+        self._judge(look)
+        reading = look.reading
+        return BackendSampled(
+            backend_id=self.backend.backend_id,
+            capacity_tokens=reading.capacity_tokens,
+            models=look.models,
+            running=reading.running,
+            waiting=reading.waiting,
+            kv_usage_ratio=reading.kv_usage_ratio,
+            prefix_cache_queries_tokens=reading.prefix_cache_queries_tokens,
+            prefix_cache_hits_tokens=reading.prefix_cache_hits_tokens,
+            preemptions=reading.preemptions,
+        )
 
-    async def _get(self, path: str, limit_bytes: int) -> tuple[int, bytes]:
-        body = bytearray()
-        key = self._backend.api_key
-        headers = {} if key is None else {"authorization": f"Bearer {key}"}
-        url = self._backend.base_url + path
-        async with self._client.stream("GET", url, headers=headers) as response:
-            async for chunk in response.aiter_bytes():
-                body += chunk
-                if len(body) > limit_bytes:
-                    raise MalformedPage(f"{path} is larger than {limit_bytes} bytes")
-            return response.status_code, bytes(body)
+    def _judge(self, look: Look) -> None:
+        self.findings = tuple(findings_of(self.backend, look))
+        for finding in self.findings:
+            # The engine itself warns of an unknown capacity, however it came about.
+            if finding.code not in self._told and finding.code != "capacity_unknown":
+                self._told.add(finding.code)
+                _log.warning("%s: %s [%s]", self._name, finding, finding.code)
 
-    def _unreachable(self, reason: str) -> BackendUnreachable:
-        _log.debug("%s: %s", self._name, reason)
-        # Whoever comes back may serve other models.
-        self._models_at_s = None
-        return BackendUnreachable(backend_id=self._backend.backend_id, reason=reason)
-
-
-def _reason(error: Exception) -> str:
-    """One line: the operating system's own words where they are at the bottom of the chain."""
-    text = str(error) or type(error).__name__
-    cause: BaseException | None = error
-    for _ in range(10):
-        if cause is None:
-            break
-        if isinstance(cause, OSError) and cause.strerror:
-            text = cause.strerror
-        cause = cause.__cause__ or cause.__context__
-    return text.splitlines()[0][:200]
+    def _interval_s(self) -> float:
+        if self._is_quick:
+            return QUICK_S
+        interval_s = self._pace.interval_s()
+        if self._num_failed > QUICK_MAX:
+            return max(interval_s, min(SILENT_INTERVAL_S_MAX, self._num_failed / QUICK_MAX))
+        return interval_s

@@ -61,6 +61,7 @@ class Probe:
         self._source: Source | None = None
         self._searched_s: float | None = None
         self._models_at_s: float | None = None
+        self._problem = ""
 
     async def look(self) -> Look:
         """Ask once, at most `POLL_TIMEOUT_S` long.
@@ -85,7 +86,7 @@ class Probe:
 
     async def _look(self) -> Look:
         source, text = await self._page()
-        models, problem = await self._models(must=text is None)
+        models = await self._models(must=text is None)
         rank = self._backend.data_parallel_rank
         reading = EngineReading() if source is None or not text else source.read(text, rank)
         if reading.is_asleep:
@@ -93,7 +94,7 @@ class Probe:
         kind = self._backend.engine_kind
         if kind == "auto":
             kind = openai_models.KIND if source is None else source.kind
-        return Look(kind=kind, source=source, reading=reading, models=models, problem=problem)
+        return Look(kind=kind, source=source, reading=reading, models=models, problem=self._problem)
 
     async def _page(self) -> tuple[Source | None, str | None]:
         """The right page and its text; text `None`: nothing was asked that proves life."""
@@ -135,29 +136,38 @@ class Probe:
             raise ProbeError(f"HTTP {status} on {path.partition('?')[0]}")
         return status, body.decode("utf-8", errors="replace")
 
-    async def _models(self, *, must: bool) -> tuple[tuple[str, ...] | None, str]:
+    async def _models(self, *, must: bool) -> tuple[str, ...] | None:
         """Served names when it is time to ask, or when nothing else shows that it lives."""
         now_s = time.monotonic()
         is_due = self._models_at_s is None or now_s - self._models_at_s >= MODELS_INTERVAL_S
         if not (is_due or must):
-            return None, ""
+            return None
         root = self._backend.base_url.rstrip("/")
         status, body = await self._get(root, openai_models.PATH, MODELS_BYTES_MAX)
         if status >= 500:
             raise ProbeError(f"HTTP {status} on {openai_models.PATH}")
         if not is_due:
-            return None, ""
+            return None
         self._models_at_s = now_s
+        self._problem = ""
         if status != 200:
-            return (), ""
+            return ()
         try:
-            return openai_models.models_from_reply(body), ""
+            return openai_models.models_from_reply(body)
         except MalformedPage as error:
-            return (), f"{error}; taken to serve every model"
+            self._problem = f"{error}; taken to serve every model"
+            return ()
 
     async def _get(self, root: str, path: str, limit_bytes: int) -> tuple[int, bytes]:
         body = bytearray()
-        async with self._client.stream("GET", root + path) as response:
+        # Never compressed: a small answer could unpack to any size.
+        headers = {"accept-encoding": "identity"}
+        if self._backend.api_key is not None:
+            headers["authorization"] = f"Bearer {self._backend.api_key}"
+        async with self._client.stream("GET", root + path, headers=headers) as response:
+            encoding = response.headers.get("content-encoding", "identity")
+            if encoding != "identity":
+                raise MalformedPage(f"{path} comes as {encoding}, which nobody asked for")
             async for chunk in response.aiter_bytes():
                 body += chunk
                 if len(body) > limit_bytes:

@@ -8,6 +8,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from tao_client import semconv
+from tao_coordinator.adapters import gateways
 from tao_coordinator.adapters.events import otlp
 from tao_coordinator.core.effects import Grant, Hold, Reject, RejectReason
 from tao_coordinator.errors import RequestError
@@ -69,21 +70,29 @@ def error_response(scope: Scope, error: RequestError) -> Response:
 
 def affinity_headers(grant: Grant, session_id: str) -> dict[str, str]:
     """What goes along with the model call, whoever sends it: the caller or the relay."""
-    return {semconv.HEADER_SESSION: session_id}
+    headers = {semconv.HEADER_SESSION: session_id}
+    for name, value in grant.affinity_headers:
+        if name == semconv.HEADER_SESSION.lower():
+            del headers[semconv.HEADER_SESSION]  # to this gateway it is the pin itself
+        headers[name] = value.replace(gateways.SESSION, session_id)
+    return headers
 
 
 def grant_response(grant: Grant, session_id: str) -> Response:
     """200: the lease, where to go, and why."""
+    affinity: dict[str, object] = {
+        "backend_id": grant.backend_id,
+        "base_url": grant.base_url,
+        "headers": affinity_headers(grant, session_id),
+        "strength": grant.strength,
+    }
+    if grant.served_by_names:
+        affinity["served_by_headers"] = grant.served_by_names
     response = json_response(
         {
             "lease_id": grant.lease_id,
             "start_within_s": grant.start_within_s,
-            "affinity": {
-                "backend_id": grant.backend_id,
-                "base_url": grant.base_url,
-                "headers": affinity_headers(grant, session_id),
-                "strength": grant.strength,
-            },
+            "affinity": affinity,
             "receipt": receipts.receipt_document(grant.receipt),
         }
     )

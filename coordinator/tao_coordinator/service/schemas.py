@@ -10,7 +10,7 @@ from typing import Final, cast
 
 import orjson
 
-from tao_coordinator.core.events import LeaseReleased, TurnOutcome, TurnRequested
+from tao_coordinator.core.events import Headers, LeaseReleased, TurnOutcome, TurnRequested
 from tao_coordinator.errors import MalformedRequest
 
 TOKENS_MAX: Final = 100_000_000
@@ -18,6 +18,8 @@ PRIORITY_MAX: Final = 1_000_000
 DURATION_S_MAX: Final = 31_536_000.0
 NAME_LENGTH_MAX: Final = 256
 POLL_WAIT_S_MAX: Final = 10.0
+SERVED_BY_MAX: Final = 8
+SERVED_BY_LENGTH_MAX: Final = 512
 
 _ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _WAIT = re.compile(r"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,6}(?:\.\d{1,6})?)\"?\s*(?:$|[,;])")
@@ -85,7 +87,28 @@ def _release(lease_id: str, fields: "_Fields") -> LeaseReleased:
         output_tokens=fields.tokens("output_tokens"),
         ttft_s=fields.duration_s("ttft_s"),
         duration_s=fields.duration_s("duration_s"),
+        served_by=_served_by(fields),
     )
+
+
+def _served_by(fields: "_Fields") -> Headers:
+    """Response headers by name; a gateway's few, never all of them."""
+    headers = fields.get("served_by")
+    if headers is None:
+        return ()
+    if not isinstance(headers, dict):
+        raise MalformedRequest("served_by must be an object of header names and values")
+    named = cast("dict[str, object]", headers)
+    if len(named) > SERVED_BY_MAX:
+        raise MalformedRequest(f"served_by must have at most {SERVED_BY_MAX} headers")
+    found: list[tuple[str, str]] = []
+    for name, value in named.items():
+        if not isinstance(value, str) or max(len(name), len(value)) > SERVED_BY_LENGTH_MAX:
+            raise MalformedRequest(
+                f"served_by must have strings of at most {SERVED_BY_LENGTH_MAX} characters"
+            )
+        found.append((name.lower(), value))
+    return tuple(found)
 
 
 def path_id(name: str, value: str) -> str:

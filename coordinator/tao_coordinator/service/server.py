@@ -22,14 +22,15 @@ import uvicorn
 from prometheus_client import disable_created_metrics
 
 from tao_coordinator.config import CoordinatorConfig
-from tao_coordinator.core.events import BackendAdded
 from tao_coordinator.errors import ConfigurationError
 from tao_coordinator.service.app import build_app
+from tao_coordinator.service.backend_sources import start_sources
+from tao_coordinator.service.backends_file import BackendsFile
 from tao_coordinator.service.history_file import HistoryFile
 from tao_coordinator.service.metrics import ServiceMetrics
 from tao_coordinator.service.plan_worker import PlanWorker
-from tao_coordinator.service.poller import BackendPoller
 from tao_coordinator.service.relay.routes import Relay
+from tao_coordinator.service.roster import Roster
 from tao_coordinator.service.runtime import DecisionEngine, Runtime
 
 _log = logging.getLogger(__name__)
@@ -43,6 +44,8 @@ FIRST_POLLS_S_MAX: Final = 1.0
 KEEP_ALIVE_S: Final = 75
 """Longer than clients keep idle connections, so that they close first and never race."""
 BACKLOG: Final = 2048
+KEPT_CONNECTIONS_MAX: Final = 1_024
+"""Idle connections to backends that are kept for the next poll."""
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -99,10 +102,12 @@ def serve(
             _log.info("durations learned earlier were read from %s", history.path)
         metrics = ServiceMetrics()
         runtime = Runtime(engine, metrics)
-        relay = Relay(runtime, {each.backend_id: each for each in config.backends}, config)
+        roster = Roster(runtime.dispatch)
+        file = None if config.backends_file is None else BackendsFile(Path(config.backends_file))
+        relay = Relay(runtime, roster.configs, config)
         server = _Server(
             uvicorn.Config(
-                build_app(runtime, metrics, config.api_key, relay),
+                build_app(runtime, metrics, config.api_key, relay, roster),
                 http="httptools",
                 ws="none",
                 lifespan="off",
@@ -121,7 +126,7 @@ def serve(
         with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
             keep = None if history is None else lambda: history.keep(engine.learned)
             try:
-                runner.run(_serve(config, runtime, server, listener, keep))
+                runner.run(_serve(config, runtime, roster, file, server, listener, keep))
             finally:
                 runner.run(relay.close())
         if history is not None:
@@ -132,54 +137,34 @@ def serve(
 async def _serve(
     config: CoordinatorConfig,
     runtime: Runtime,
+    roster: Roster,
+    file: BackendsFile | None,
     server: "_Server",
     listener: socket.socket,
     keep: Callable[[], Coroutine[None, None, None]] | None,
 ) -> None:
-    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=len(config.backends))
+    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=KEPT_CONNECTIONS_MAX)
     timeout = httpx2.Timeout(2.0)
-    async with httpx2.AsyncClient(limits=limits, timeout=timeout, trust_env=False) as client:
-        polls_due = len(config.backends)
-        polled = asyncio.Event()
-
-        def first_poll_done() -> None:
-            nonlocal polls_due
-            polls_due -= 1
-            if polls_due == 0:
-                polled.set()
-
-        runtime.dispatch(
-            [
-                BackendAdded(
-                    backend_id=backend.backend_id,
-                    base_url=backend.base_url,
-                    capacity_tokens=backend.capacity_tokens,
-                    capacity_scale=backend.capacity_scale,
-                )
-                for backend in config.backends
-            ]
-        )
-        async with asyncio.TaskGroup() as group:
-            background = [
-                group.create_task(
-                    BackendPoller(backend, client, runtime.dispatch).run(first_poll_done),
-                    name=f"poll {backend.backend_id}",
-                )
-                for backend in config.backends
-            ]
-            planner = PlanWorker(runtime.dispatch)
-            runtime.make_plans_with(planner.order)
-            background.append(group.create_task(planner.run(), name="make plans"))
-            if keep is not None:
-                background.append(group.create_task(keep(), name="keep durations"))
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(polled.wait(), FIRST_POLLS_S_MAX)
-            try:
-                await server.serve(sockets=[listener])
-            finally:
-                runtime.close()
-                for task in background:
-                    task.cancel()
+    async with (
+        httpx2.AsyncClient(limits=limits, timeout=timeout, trust_env=False) as client,
+        asyncio.TaskGroup() as group,
+    ):
+        roster.open(client, group)
+        background = await start_sources(config, roster, file, group)
+        planner = PlanWorker(runtime.dispatch)
+        runtime.make_plans_with(planner.order)
+        background.append(group.create_task(planner.run(), name="make plans"))
+        if keep is not None:
+            background.append(group.create_task(keep(), name="keep durations"))
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(roster.settle(), FIRST_POLLS_S_MAX)
+        try:
+            await server.serve(sockets=[listener])
+        finally:
+            runtime.close()
+            roster.close()
+            for task in background:
+                task.cancel()
 
 
 class _Server(uvicorn.Server):

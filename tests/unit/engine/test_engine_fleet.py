@@ -5,12 +5,14 @@ from collections.abc import Callable
 import pytest
 from engine_driver import EngineDriver
 
-from tao_coordinator.core.effects import RejectReason
+from tao_coordinator.core.effects import BackendLeft, RejectReason
 from tao_coordinator.core.events import (
     BackendAdded,
     BackendDrained,
+    BackendRemoved,
     BackendSampled,
     BackendUnreachable,
+    LeaseReleased,
     LeaseRenewed,
 )
 from tao_coordinator.core.parameters import Parameters
@@ -55,8 +57,161 @@ def test_restarted_backend_has_lost_its_cache() -> None:
     d = EngineDriver(100_000)
     d.turn("s")
     fail(d)
-    d.step(BackendSampled(backend_id="b0", capacity_tokens=100_000))
+    for _ in range(2):
+        d.step(BackendSampled(backend_id="b0", capacity_tokens=100_000))
     assert d.reason_of(d.ask("s")) == "planned"
+
+
+def test_lost_backend_has_to_answer_twice_in_a_row() -> None:
+    d = EngineDriver(100_000)
+    fail(d)
+    good = BackendSampled(backend_id="b0", capacity_tokens=100_000)
+    for events in ((good,), (BackendUnreachable(backend_id="b0", reason="no"),), (good,)):
+        d.step(*events)
+        assert not d.engine.observe(d.now_s).backends[0].healthy
+    d.step(good)
+    assert d.engine.observe(d.now_s).backends[0].healthy
+    assert [w.code for w in d.warnings[-2:]] == ["backend_lost", "backend_healthy"]
+
+
+def test_restart_between_two_polls_is_seen_in_the_counters() -> None:
+    d = EngineDriver(100_000)
+
+    def sample(queries: int) -> None:
+        d.step(
+            BackendSampled(
+                backend_id="b0", capacity_tokens=100_000, prefix_cache_queries_tokens=queries
+            )
+        )
+
+    sample(5_000)
+    d.turn("s")
+    sample(15_000)
+    request_id = d.ask("s")
+    assert d.reason_of(request_id) == "resident"
+    d.done(request_id)
+    sample(0)
+    assert d.warnings[-1].code == "backend_restarted"
+    assert d.engine.observe(d.now_s).sessions[0].resident_tokens == 0
+    sample(10)
+    assert [w.code for w in d.warnings].count("backend_restarted") == 1
+
+
+def test_other_url_under_the_same_name_is_another_engine() -> None:
+    d = EngineDriver(100_000)
+    d.turn("s")
+    d.step(BackendAdded(backend_id="b0", base_url="http://elsewhere"))
+    early = d.ask("s")
+    assert d.rejects[early].reason is RejectReason.NO_HEALTHY_BACKEND
+    d.step(BackendSampled(backend_id="b0", capacity_tokens=50_000))
+    request_id = d.ask("s")
+    assert d.grants[request_id].base_url == "http://elsewhere"
+    assert d.grants[request_id].receipt.cache_credit_tokens == 0
+
+
+def test_same_settings_again_change_nothing() -> None:
+    d = EngineDriver(100_000)
+    d.turn("s")
+    d.step(BackendAdded(backend_id="b0", base_url="http://b0"))
+    assert d.reason_of(d.ask("s")) == "resident"
+
+
+def load_from_elsewhere(d: EngineDriver, running: int, times: int = 3) -> None:
+    for _ in range(times):
+        d.step(
+            BackendSampled(
+                backend_id="b0", capacity_tokens=100_000, running=running, kv_usage_ratio=0.6
+            )
+        )
+
+
+def test_load_from_elsewhere_is_taken_off_the_budget_and_given_back() -> None:
+    d = EngineDriver(100_000)
+    load_from_elsewhere(d, running=6)
+    view = d.engine.observe(d.now_s).backends[0]
+    assert (view.num_foreign, view.foreign_tokens) == (6, 60_000)
+    assert view.budget_tokens == 38_000
+    d.ask("s", 10_000)
+    held = d.ask("t", 10_000)
+    assert held in d.holds
+    load_from_elsewhere(d, running=1, times=1)
+    assert held in d.grants
+
+
+def test_own_calls_are_not_taken_off() -> None:
+    d = EngineDriver(100_000)
+    d.ask("s", 10_000)
+    load_from_elsewhere(d, running=1)
+    assert d.engine.observe(d.now_s).backends[0].foreign_tokens == 0
+
+
+def test_drained_backend_is_forgotten_once_nothing_runs_there() -> None:
+    d = EngineDriver(100_000, 100_000)
+    home = d.turn("s")
+    d.turn("t")
+    running = d.ask("s")
+    assert d.backend_of(running) == home
+    gone = BackendLeft(backend_id=home)
+    assert gone not in d.step(BackendRemoved(backend_id=home))  # not drained
+    d.step(BackendDrained(backend_id=home))
+    assert gone not in d.step(BackendRemoved(backend_id=home))  # a turn runs
+    d.done(running)
+    assert gone in d.step(BackendRemoved(backend_id=home))
+    assert [b.backend_id for b in d.engine.observe(d.now_s).backends] == [
+        name for name in ("b0", "b1") if name != home
+    ]
+    assert d.backend_of(d.ask("s")) != home
+    assert gone in d.step(BackendRemoved(backend_id=home))  # says so again
+
+
+def test_idle_sessions_of_a_forgotten_backend_go_on_elsewhere() -> None:
+    d = EngineDriver(100_000, 100_000)
+    home = d.turn("s")
+    d.step(BackendDrained(backend_id=home), BackendRemoved(backend_id=home))
+    assert d.engine.observe(d.now_s).sessions[0].seat_backend_id is None
+    assert d.turn("s") != home
+
+
+def test_what_a_gateway_did_instead_moves_the_sessions_home() -> None:
+    d = EngineDriver()
+    for name in ("a", "b"):
+        d.step(
+            BackendAdded(
+                backend_id=name, base_url="http://gateway", served_by=(("x-token", f"t-{name}"),)
+            ),
+            BackendSampled(backend_id=name, capacity_tokens=100_000),
+        )
+    request_id = d.ask("s")
+    other = "b" if d.backend_of(request_id) == "a" else "a"
+    assert d.grants[request_id].served_by_names == ("x-token",)
+    d.step(
+        LeaseReleased(
+            lease_id=d.grants[request_id].lease_id,
+            input_tokens=10_000,
+            output_tokens=100,
+            served_by=(("x-token", f"t-{other}"), ("x-other", "?")),
+        )
+    )
+    view = d.engine.observe(d.now_s)
+    assert view.sessions[0].seat_backend_id == other
+    assert view.sessions[0].resident_tokens == 10_100
+    assert view.counters.served_elsewhere == 1
+    again = d.ask("s")
+    assert (d.backend_of(again), d.reason_of(again)) == (other, "resident")
+
+
+def test_unknown_server_is_taken_for_the_planned_one() -> None:
+    d = EngineDriver(100_000)
+    request_id = d.ask("s")
+    d.step(
+        LeaseReleased(
+            lease_id=d.grants[request_id].lease_id,
+            input_tokens=10_000,
+            output_tokens=100,
+            served_by=(("x-token", "nobody"),),
+        )
+    )
+    assert d.engine.observe(d.now_s).sessions[0].seat_backend_id == "b0"
 
 
 def test_held_turns_are_refused_when_the_last_backend_dies() -> None:

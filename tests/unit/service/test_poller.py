@@ -1,131 +1,146 @@
-"""One poll of a backend that works, lies, stalls, overflows or is not there."""
+"""The loop around one backend: what becomes of good, bad and impossible looks, and how often."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-import httpx2
 import pytest
 
-from tao_coordinator.adapters import vllm
+from tao_coordinator.adapters.engines.reading import EngineReading, Source
 from tao_coordinator.config import BackendConfig
 from tao_coordinator.core.events import BackendSampled, BackendUnreachable, Event
 from tao_coordinator.errors import EngineError
 from tao_coordinator.service import poller
-from tao_coordinator.service.poller import BackendPoller
+from tao_coordinator.service.poller import BackendPoller, Pace
+from tao_coordinator.service.probe import Look, ProbeError
 
-BACKEND = BackendConfig(backend_id="gpu-0", base_url="http://gpu-0:8000/root")
-PAGE = 'vllm:cache_config_info{kv_cache_size_tokens="4096"} 1\nvllm:num_requests_running 2\n'
-MODELS = '{"data":[{"id":"qwen3"}]}'
-Handler = Callable[[httpx2.Request], httpx2.Response]
-
-
-def healthy(request: httpx2.Request) -> httpx2.Response:
-    return httpx2.Response(200, text=PAGE if request.url.path.endswith("/metrics") else MODELS)
+BACKEND = BackendConfig(backend_id="gpu-0", base_url="http://gpu-0:8000")
+READING = EngineReading(
+    capacity_tokens=4096, running=2, waiting=1, kv_usage_ratio=0.5, preemptions=3
+)
 
 
-def poll(handler: Handler, times: int = 1) -> list[Event]:
-    async def body() -> list[Event]:
-        async with httpx2.AsyncClient(transport=httpx2.MockTransport(handler)) as client:
-            backend_poller = BackendPoller(BACKEND, client, lambda _: None)
-            return [await backend_poller.poll() for _ in range(times)]
+def look(reading: EngineReading = READING, problem: str = "") -> Look:
+    source = Source("vllm", "/metrics", lambda _: True, lambda _text, _rank: reading)
+    return Look(kind="vllm", source=source, reading=reading, models=("m",), problem=problem)
+
+
+class ScriptedProbe:
+    def __init__(self, *answers: Look | Exception) -> None:
+        self.answers = list(answers)
+
+    async def look(self) -> Look:
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def poller_of(*answers: Look | Exception) -> BackendPoller:
+    probe = ScriptedProbe(*answers)
+    return BackendPoller(BACKEND, probe, Pace(), lambda _: None)  # pyright: ignore
+
+
+def test_good_look_becomes_a_sample() -> None:
+    one = poller_of(look())
+    assert asyncio.run(one.poll()) == BackendSampled(
+        backend_id="gpu-0",
+        capacity_tokens=4096,
+        models=("m",),
+        running=2,
+        waiting=1,
+        kv_usage_ratio=0.5,
+        preemptions=3,
+    )
+    assert (one.engine_kind, one.error) == ("vllm", "")
+
+
+def test_failure_becomes_unreachable_and_is_forgotten_by_the_next_success() -> None:
+    async def body() -> None:
+        one = poller_of(ProbeError("no answer"), look())
+        assert await one.poll() == BackendUnreachable(backend_id="gpu-0", reason="no answer")
+        assert one.error == "no answer"
+        await one.poll()
+        assert one.error == ""
+
+    asyncio.run(body())
+
+
+def test_each_finding_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def body() -> None:
+        one = poller_of(look(EngineReading(capacity_tokens=9, num_ranks=4)))
+        for _ in range(3):
+            await one.poll()
+        assert [finding.code for finding in one.findings] == ["several_ranks"]
+
+    asyncio.run(body())
+    assert len(caplog.messages) == 1
+    assert "--data-parallel-ranks gpu-0=4" in caplog.text
+
+
+def interval_s(*answers: Look | Exception) -> float:
+    """Wait after the last of these polls."""
+
+    async def body() -> float:
+        one = poller_of(*answers)
+        for _ in answers:
+            await one.poll()
+        return one._interval_s()
 
     return asyncio.run(body())
 
 
-def test_models_are_asked_only_now_and_then() -> None:
-    paths: list[str] = []
-
-    def handler(request: httpx2.Request) -> httpx2.Response:
-        paths.append(request.url.path)
-        return healthy(request)
-
-    first, second = poll(handler, times=2)
-    assert first == BackendSampled(
-        backend_id="gpu-0", capacity_tokens=4096, models=("qwen3",), running=2
-    )
-    assert second == BackendSampled(backend_id="gpu-0", capacity_tokens=4096, running=2)
-    assert paths == ["/root/metrics", "/root/v1/models", "/root/metrics"]
+REFUSED = ProbeError("Connection refused", is_refused=True)
+SILENT = ProbeError("no answer within 2 s")
 
 
-def test_models_are_asked_again_after_an_outage() -> None:
-    states = iter([healthy, failing(500), healthy])
-    current: list[Handler] = []
-
-    def handler(request: httpx2.Request) -> httpx2.Response:
-        if request.url.path.endswith("/metrics"):
-            current[:] = [next(states)]
-        return current[0](request)
-
-    events = poll(handler, times=3)
-    assert events[1] == BackendUnreachable(backend_id="gpu-0", reason="HTTP 500 on /metrics")
-    assert isinstance(events[2], BackendSampled)
-    assert events[2].models == ("qwen3",)
+def test_refusal_and_return_are_asked_again_quickly_and_long_silence_slowly() -> None:
+    assert interval_s(look()) == poller.POLL_INTERVAL_S
+    assert interval_s(REFUSED) == poller.QUICK_S
+    assert interval_s(SILENT) == poller.POLL_INTERVAL_S
+    assert interval_s(SILENT, look()) == poller.QUICK_S
+    assert interval_s(SILENT, look(), look()) == poller.POLL_INTERVAL_S
+    assert interval_s(*[REFUSED] * 100) == poller.SILENT_INTERVAL_S_MAX
 
 
-def failing(status: int) -> Handler:
-    return lambda request: httpx2.Response(status, text="no")
+def test_a_thousand_backends_are_asked_less_often() -> None:
+    pace = Pace()
+    pace.num_backends = 100
+    assert pace.interval_s() == 1.0
+    pace.num_backends = 1_000
+    assert pace.interval_s() == 5.0
 
 
-def test_backend_without_metrics_is_alive_and_tells_nothing() -> None:
-    assert poll(failing(404)) == [BackendSampled(backend_id="gpu-0", models=())]
+def test_slow_backend_does_not_delay_another() -> None:
+    class Stuck:
+        async def look(self) -> Look:
+            await asyncio.Event().wait()
+            raise AssertionError
 
+    async def body() -> None:
+        pace = Pace()
+        seen: list[Event] = []
+        done = asyncio.Event()
 
-def test_model_list_that_is_none_serves_everything() -> None:
-    def handler(request: httpx2.Request) -> httpx2.Response:
-        return httpx2.Response(200, text=PAGE if "metrics" in request.url.path else "<html>")
+        def dispatch(events: Sequence[Event]) -> None:
+            seen.extend(events)
+            done.set()
 
-    (event,) = poll(handler)
-    assert isinstance(event, BackendSampled)
-    assert event.models == ()
+        stuck = [BackendPoller(BACKEND, Stuck(), pace, dispatch) for _ in range(9)]  # pyright: ignore
+        quick = BackendPoller(BACKEND, ScriptedProbe(look()), pace, dispatch)  # pyright: ignore
+        tasks = [asyncio.create_task(one.run()) for one in [*stuck, quick]]
+        await asyncio.wait_for(done.wait(), 5)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert len(seen) == 1
 
-
-@pytest.mark.parametrize(
-    ("error", "reason"),
-    [
-        (httpx2.ConnectError("All connection attempts failed"), "All connection attempts failed"),
-        (httpx2.RemoteProtocolError("peer closed\nmore"), "peer closed"),
-        (ConnectionResetError(104, "Connection reset by peer"), "Connection reset by peer"),
-    ],
-)
-def test_failure_has_a_reason_of_one_line(error: Exception, reason: str) -> None:
-    def handler(request: httpx2.Request) -> httpx2.Response:
-        raise error
-
-    assert poll(handler) == [BackendUnreachable(backend_id="gpu-0", reason=reason)]
-
-
-def test_stalling_backend_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(poller, "POLL_TIMEOUT_S", 0.02)
-
-    async def body() -> Event:
-        async def handler(request: httpx2.Request) -> httpx2.Response:
-            await asyncio.sleep(60)
-            return httpx2.Response(200)
-
-        async with httpx2.AsyncClient(transport=httpx2.MockTransport(handler)) as client:
-            return await BackendPoller(BACKEND, client, lambda _: None).poll()
-
-    assert asyncio.run(body()) == BackendUnreachable(
-        backend_id="gpu-0", reason="no answer within 0.02 s"
-    )
-
-
-def test_endless_page_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vllm, "PAGE_BYTES_MAX", 100)
-    (event,) = poll(lambda request: httpx2.Response(200, text="#" * 200))
-    assert isinstance(event, BackendUnreachable)
-    assert "larger than 100 bytes" in event.reason
+    asyncio.run(body())
 
 
 def test_run_goes_on_after_failed_steps_and_bugs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(poller, "POLL_INTERVAL_S", 0.0)
+    monkeypatch.setattr(poller, "QUICK_S", 0.0)
     seen: list[Event] = []
-    first_polls: list[None] = []
-
-    def explode_second(request: httpx2.Request) -> httpx2.Response:
-        if len(seen) == 1:
-            raise RuntimeError("a bug")
-        return healthy(request)
 
     def dispatch(events: Sequence[Event]) -> None:
         seen.extend(events)
@@ -134,12 +149,10 @@ def test_run_goes_on_after_failed_steps_and_bugs(monkeypatch: pytest.MonkeyPatch
         raise EngineError("the step failed")
 
     async def body() -> None:
-        transport = httpx2.MockTransport(explode_second)
-        async with httpx2.AsyncClient(transport=transport) as client:
-            await BackendPoller(BACKEND, client, dispatch).run(lambda: first_polls.append(None))
+        probe = ScriptedProbe(look(), RuntimeError("a bug"), look())
+        one = BackendPoller(BACKEND, probe, Pace(), dispatch)  # pyright: ignore
+        await one.run()
 
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(body())
-    kinds = [type(event) for event in seen]
-    assert kinds == [BackendSampled, BackendUnreachable, BackendSampled]
-    assert len(first_polls) == 2
+    assert [type(event) for event in seen] == [BackendSampled, BackendUnreachable, BackendSampled]

@@ -1,1 +1,1 @@
-"""What inference engines say of themselves, one engine per file; `catalogue.py` finds the right one."""
+"""What inference engines say of themselves, one engine per file; `catalogue.py` picks."""

@@ -67,6 +67,4 @@ def _of_frontend(page: Page) -> tuple[int | None, int | None]:
     return reading.count(page.sum(_IN_FLIGHT)), reading.count(page.sum(_QUEUED))
 
 
-SOURCES: Final = (
-    Source("dynamo", "/metrics", lambda text: "\ndynamo_" in "\n" + text, read_page),
-)
+SOURCES: Final = (Source("dynamo", "/metrics", lambda text: "\ndynamo_" in "\n" + text, read_page),)

@@ -132,9 +132,8 @@ class Page:
 
 
 def _series(line: str) -> tuple[str, Mapping[str, str], float] | None:
-    brace = line.rfind("}")
-    head, rest = (line[: brace + 1], line[brace + 1 :]) if brace >= 0 else line.split(None, 1)
-    numbers = rest.split()
+    end = line.rfind("}") + 1 or len(line.split(None, 1)[0])
+    head, numbers = line[:end], line[end:].split()
     try:
         value = float(numbers[0])
     except (ValueError, IndexError):

@@ -1,10 +1,10 @@
 """vLLM's Prometheus page.
 
 Traps: the pool's size stands in a label, may be the word "None", and `num_gpu_blocks * block_size`
-is wrong for hybrid models when `kv_cache_size_tokens` is there; names changed (`gpu_cache_usage_perc`,
-`gpu_prefix_cache_*`) and some releases show the old name beside the new; one page holds every
-data-parallel rank of the process, told apart by the label `engine`; an engine that was put to sleep
-answers its page and hangs every call.
+is wrong for hybrid models when `kv_cache_size_tokens` is there; names changed
+(`gpu_cache_usage_perc`, `gpu_prefix_cache_*`) and some releases show the old name beside the new;
+one page holds every data-parallel rank of the process, told apart by the label `engine`; an engine
+that was put to sleep answers its page and hangs every call.
 """
 
 from typing import Final

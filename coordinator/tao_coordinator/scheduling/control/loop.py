@@ -27,6 +27,8 @@ class ControlLoop:
         """Look at the evidence since the last tick."""
         typical = state.typical
         factors: dict[str, float] = {}
+        for gone in self._estimates.keys() - state.backends.keys():
+            del self._estimates[gone]
         for backend in state.backends.values():
             estimate = self._estimates.setdefault(backend.backend_id, CapacityEstimate())
             factor = estimate.correct(

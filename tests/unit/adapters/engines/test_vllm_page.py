@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tao_coordinator.adapters.vllm import models_from_reply, sample_from_page
-from tao_coordinator.core.events import BackendSampled
+from tao_coordinator.adapters.engines.openai_models import models_from_reply
+from tao_coordinator.adapters.engines.reading import EngineReading
+from tao_coordinator.adapters.engines.vllm import read_page
 from tao_coordinator.errors import MalformedPage
 
 
@@ -30,10 +31,8 @@ vllm:time_to_first_token_seconds_bucket{{le="0.001"}} 0.0
 
 
 def test_page_is_read() -> None:
-    assert sample_from_page("gpu-0", page(), ("m",)) == BackendSampled(
-        backend_id="gpu-0",
+    assert read_page(page()) == EngineReading(
         capacity_tokens=2756 * 16,
-        models=("m",),
         running=3,
         waiting=2,
         kv_usage_ratio=0.25,
@@ -44,12 +43,12 @@ def test_page_is_read() -> None:
 
 def test_told_pool_size_wins_over_the_product() -> None:
     info = 'block_size="16",kv_cache_size_tokens="40000",num_gpu_blocks="2756"'
-    assert sample_from_page("b", page(info)).capacity_tokens == 40_000
+    assert read_page(page(info)).capacity_tokens == 40_000
 
 
 def test_several_engines_are_summed() -> None:
     both = page(engine=0) + page(engine=1).replace(" 0.25", " 0.75")
-    sample = sample_from_page("b", both)
+    sample = read_page(both)
     assert sample.capacity_tokens == 2 * 2756 * 16
     assert (sample.running, sample.waiting, sample.kv_usage_ratio) == (6, 4, 0.75)
     assert sample.prefix_cache_hits_tokens == 1_800_000
@@ -57,7 +56,7 @@ def test_several_engines_are_summed() -> None:
 
 def test_pool_of_one_engine_unknown_makes_the_sum_unknown() -> None:
     both = page(engine=0) + page('block_size="16",num_gpu_blocks="None"', engine=1)
-    assert sample_from_page("b", both).capacity_tokens is None
+    assert read_page(both).capacity_tokens is None
 
 
 @pytest.mark.parametrize(
@@ -75,7 +74,7 @@ def test_pool_of_one_engine_unknown_makes_the_sum_unknown() -> None:
     ],
 )
 def test_unusable_capacity_is_unknown_and_never_zero(info: str) -> None:
-    sample = sample_from_page("b", page(info))
+    sample = read_page(page(info))
     assert sample.capacity_tokens is None
     assert sample.running == 3
 
@@ -84,31 +83,69 @@ def test_unusable_capacity_is_unknown_and_never_zero(info: str) -> None:
     "line", ["vllm:num_requests_running NaN", "vllm:num_requests_running -1", "vllm:oops 3"]
 )
 def test_absurd_or_missing_value_is_unknown(line: str) -> None:
-    assert sample_from_page("b", line) == BackendSampled(backend_id="b")
+    assert read_page(line) == EngineReading()
+
+
+def test_one_rank_of_several_is_picked() -> None:
+    both = page(engine=0) + page(engine=1).replace(" 3.0", " 7.0")
+    assert (read_page(both, 1).running, read_page(both, 0).running) == (7, 3)
+    assert read_page(both, 1).capacity_tokens == 2756 * 16
+    assert read_page(both).num_ranks == 2
+    assert read_page(both, 2) == EngineReading(num_ranks=2)
+
+
+def test_old_name_beside_the_new_is_not_counted_twice() -> None:
+    old = page() + (
+        'vllm:gpu_prefix_cache_queries_total{engine="0"} 1.2e+06\n'
+        'vllm:gpu_cache_usage_perc{engine="0"} 0.9\n'
+    )
+    assert read_page(old) == read_page(page())
+
+
+def test_page_of_an_old_release_is_read() -> None:
+    text = (
+        'vllm:gpu_prefix_cache_queries_total{model_name="m"} 500\n'
+        'vllm:gpu_prefix_cache_hits_total{model_name="m"} 300\n'
+        'vllm:num_preemptions_total{model_name="m"} 4\n'
+    )
+    reading = read_page(text)
+    assert (reading.prefix_cache_queries_tokens, reading.prefix_cache_hits_tokens) == (500, 300)
+    assert reading.preemptions == 4
+
+
+def test_sleeping_engine_is_seen() -> None:
+    state = 'vllm:engine_sleep_state{engine="0",sleep_state="awake"} '
+    assert read_page(page() + state + "0.0\n").is_asleep
+    assert not read_page(page() + state + "1.0\n").is_asleep
+    assert not read_page(page()).is_asleep
+
+
+def test_prefix_cache_that_is_off_is_seen() -> None:
+    assert read_page(page('enable_prefix_caching="False"')).has_prefix_cache is False
+    assert read_page(page('enable_prefix_caching="True"')).has_prefix_cache is True
+    assert read_page(page()).has_prefix_cache is None
 
 
 def test_damaged_line_costs_only_itself() -> None:
     damaged = page().replace('vllm:num_requests_running{engine="0"', 'vllm:num_requests_running{"=')
-    sample = sample_from_page("b", damaged)
+    sample = read_page(damaged)
     assert (sample.running, sample.waiting) == (None, 2)
 
 
 def test_windows_line_ends_and_labelless_samples_are_read() -> None:
-    sample = sample_from_page(
-        "b", "vllm:num_requests_running 4\r\nvllm:gpu_cache_usage_perc 0.5\r\n"
-    )
+    sample = read_page("vllm:num_requests_running 4\r\nvllm:gpu_cache_usage_perc 0.5\r\n")
     assert (sample.running, sample.kv_usage_ratio) == (4, 0.5)
 
 
 @given(st.text(max_size=300))
 def test_any_text_gives_a_sample(text: str) -> None:
-    assert sample_from_page("b", text).backend_id == "b"
+    assert read_page(text).num_ranks >= 1
 
 
 @given(st.text(alphabet='{}",=\\ \t1.eN_aZ#', max_size=60))
 def test_any_rest_of_a_known_line_gives_a_sample(rest: str) -> None:
     for name in ("vllm:num_requests_running", "vllm:cache_config_info", "vllm:prefix_cache_hits"):
-        sample = sample_from_page("b", f"{name}{rest}")
+        sample = read_page(f"{name}{rest}")
         assert sample.capacity_tokens != 0
 
 
