@@ -10,7 +10,7 @@ from tao_coordinator.service.backends_file import BackendsFile
 from tao_coordinator.service.dns_backends import DnsBackends
 from tao_coordinator.service.roster import Roster
 
-FLAGS: Final = "--backend"
+FLAGS: Final = "flags"
 FIRST_ANSWERS_S_MAX: Final = 2.0
 """Serving does not wait longer than this for name servers."""
 

@@ -18,7 +18,7 @@ _HEALTH: dict[str, tuple[int, str]] = {
     "backend_healthy": (logging.INFO, "%s: %s"),
     "backend_silent": (
         logging.WARNING,
-        "%s does not answer: %s (is the URL of --backend right?); turns go elsewhere until it does",
+        "%s does not answer: %s (is its URL right?); turns go elsewhere until it does",
     ),
     "backend_lost": (
         logging.WARNING,

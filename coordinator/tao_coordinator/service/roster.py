@@ -68,7 +68,8 @@ class Roster:
         """Take a backend in, or give a known one new settings; ends its draining.
 
         Raises:
-            ConfigurationError: Its gateway cannot be told so, or there are too many backends.
+            ConfigurationError: Its gateway cannot be told so, another backend is the same engine,
+                or there are too many.
             EngineError: The engine failed to take it in.
         """
         client, group = self._client, self._group
@@ -78,6 +79,7 @@ class Roster:
         known = self._entries.get(config.backend_id)
         if known is None and len(self._entries) >= BACKENDS_MAX:
             raise ConfigurationError(f"there are {BACKENDS_MAX} backends already")
+        self._refuse_twin(config)
         self._dispatch(
             [
                 BackendAdded(
@@ -159,6 +161,15 @@ class Roster:
             if entry.leaving is not None:
                 entry.leaving.cancel()
 
+    def _refuse_twin(self, config: BackendConfig) -> None:
+        """Two names for one engine would promise its room twice."""
+        for entry in self._entries.values():
+            other = entry.config
+            if other.backend_id == config.backend_id or entry.leaving is not None:
+                continue
+            if _engine_of(other) == _engine_of(config):
+                raise ConfigurationError(f"{config.base_url} is backend {other.backend_id} already")
+
     async def _leave(self, backend_id: str) -> None:
         """Until nothing runs there: turns end by themselves, lost leases expire."""
         while True:
@@ -178,3 +189,8 @@ class Roster:
             return False  # logged where it happened; asked again
         gone = BackendLeft(backend_id=backend_id)
         return any(effect == gone for effect in effects)
+
+
+def _engine_of(config: BackendConfig) -> tuple[object, ...]:
+    """What makes two backends the same KV cache."""
+    return (config.base_url, config.data_parallel_rank, config.gateway, config.gateway_target)

@@ -1,7 +1,7 @@
 """A watched file of backends: good, changed, half-written, broken, empty, gone."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -105,6 +105,14 @@ def test_broken_file_changes_nothing_and_is_told_once(
     assert looks(file, ONE, ONE) == [["c:1"]]
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    for _ in range(1_000):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("condition did not come true")
+
+
 def test_file_that_vanishes_and_comes_back_is_followed(
     file: BackendsFile, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -114,11 +122,9 @@ def test_file_that_vanishes_and_comes_back_is_followed(
     async def body() -> None:
         task = asyncio.create_task(file.watch(lambda backends: followed.append(ids(backends))))
         file.path.unlink()
-        while "cannot be read" not in caplog.text:
-            await asyncio.sleep(0.01)
+        await until(lambda: "cannot be read" in caplog.text)
         file.path.write_text(ONE)
-        while not followed:
-            await asyncio.sleep(0.01)
+        await until(lambda: bool(followed))
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 

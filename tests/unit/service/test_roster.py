@@ -38,8 +38,8 @@ class World:
         return set(self.roster.entries)
 
 
-def backend(backend_id: str, port: int = 1, **more: object) -> BackendConfig:
-    url = f"http://127.0.0.1:{port}"
+def backend(backend_id: str, port: int | None = None, **more: object) -> BackendConfig:
+    url = f"http://127.0.0.1:{port or ord(backend_id)}"
     return BackendConfig(backend_id=backend_id, base_url=url, **more)  # pyright: ignore
 
 
@@ -64,8 +64,11 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    while not condition():
+    for _ in range(2_000):
+        if condition():
+            return
         await asyncio.sleep(0.005)
+    raise AssertionError("condition did not come true")
 
 
 def test_added_backend_is_polled() -> None:
@@ -121,7 +124,7 @@ def test_sources_do_not_touch_each_others_backends() -> None:
     async def body(world: World) -> None:
         world.roster.add(backend("a"), "flags")
         world.roster.sync("file", [backend("a", port=2), backend("b")])
-        assert world.roster.entries["a"].config.base_url == "http://127.0.0.1:1"
+        assert world.roster.entries["a"].config.base_url == f"http://127.0.0.1:{ord('a')}"
         world.roster.sync("file", [backend("b")])
         await asyncio.sleep(0.05)
         assert world.ids == {"a", "b"}
@@ -148,6 +151,18 @@ def test_gateway_that_cannot_be_told_is_refused() -> None:
             world.roster.add(backend("a", gateway="llm-d"), "x")
         world.roster.sync("file", [backend("a", gateway="llm-d"), backend("b")])
         assert world.ids == {"b"}
+
+    live(body)
+
+
+def test_two_names_for_one_engine_are_refused() -> None:
+    async def body(world: World) -> None:
+        world.roster.add(backend("a", port=7), "x")
+        with pytest.raises(ConfigurationError, match="is backend a already"):
+            world.roster.add(backend("b", port=7), "x")
+        world.roster.add(backend("c", port=7, data_parallel_rank=1), "x")
+        world.roster.add(backend("a", port=7, capacity_tokens=5), "x")
+        assert world.ids == {"a", "c"}
 
     live(body)
 

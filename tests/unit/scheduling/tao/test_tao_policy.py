@@ -126,7 +126,7 @@ def test_session_has_credit_only_where_its_newest_prefix_is() -> None:
     home = d.turn("s", 10_000)
     d.step(BackendDrained(backend_id=home))
     other = d.turn("s", 12_000)
-    d.step(BackendAdded(backend_id=home, base_url="http://again"))
+    d.step(BackendAdded(backend_id=home, base_url=f"http://{home}"))
     d.step(BackendDrained(backend_id=other))
     again = d.ask("s", 14_000)
     assert d.backend_of(again) == home
