@@ -79,7 +79,7 @@ def test_coordinator_uses_the_backend_that_answers(tmp_path: Path) -> None:
         assert service.call("GET", "/readyz").status == 200
         lines = [line for line in service.log().splitlines() if "WARNING" in line]
         assert len(lines) == 1
-        for word in ("dead", dead_url, "--backend"):
+        for word in ("dead", dead_url, "is its URL right?"):
             assert word in lines[0]
 
 

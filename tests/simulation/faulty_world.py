@@ -325,7 +325,8 @@ class FaultyWorld:
         self.alive.add(name)
         self.step(
             BackendAdded(backend_id=name, base_url=f"http://{name}"),
-            BackendSampled(backend_id=name, capacity_tokens=POOL),
+            *[BackendSampled(backend_id=name, capacity_tokens=POOL)]
+            * self.parameters.reachable_limit,
         )
 
     def _restart_coordinator(self) -> None:

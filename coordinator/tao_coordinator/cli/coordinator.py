@@ -36,47 +36,12 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
             " Flags win."
         ),
     )
-    parser.add_argument(
-        "--backend",
-        action="append",
-        metavar="[ID=]URL",
-        help="an engine's API root, with or without /v1; repeatable; ID defaults to host:port;"
-        " dns+http://NAME:PORT makes one backend of each address of NAME",
-    )
-    parser.add_argument(
-        "--backends-file",
-        metavar="FILE",
-        help="TOML ([[backend]] tables) or .jsonl: more backends, with all their settings; watched",
-    )
-    parser.add_argument(
-        "--engine",
-        action="append",
-        metavar="[ID=]KIND",
-        help=f"one of {', '.join(ENGINE_KINDS)} (default auto: told from its metrics); repeatable",
-    )
-    parser.add_argument(
-        "--data-parallel-ranks",
-        action="append",
-        metavar="[ID=]N",
-        help="the URL serves N data-parallel ranks, each a backend of its own; repeatable",
-    )
+    _register_backends(parser)
     parser.add_argument("--host", help="address to listen on (default 127.0.0.1)")
     parser.add_argument(
         "--port", help=f"port to listen on, 0 for a free one (default {DEFAULT_PORT})"
     )
     parser.add_argument("--policy", metavar="NAME", help="scheduling policy (default tao)")
-    parser.add_argument(
-        "--capacity",
-        action="append",
-        metavar="[ID=]TOKENS",
-        help="KV pool of a backend (or of all) where the engine does not report it; repeatable",
-    )
-    parser.add_argument(
-        "--capacity-scale",
-        action="append",
-        metavar="[ID=]FACTOR",
-        help="factor on the capacity of a backend (or of all); repeatable",
-    )
     parser.add_argument("--api-key", metavar="KEY", help="require this key from every client")
     parser.add_argument(
         "--time-scale",
@@ -92,6 +57,46 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     _register_relay(parser)
     parser.add_argument("--log-level", metavar="LEVEL", help=f"one of {', '.join(LOG_LEVELS)}")
     parser.set_defaults(run=run)
+
+
+def _register_backends(parser: argparse.ArgumentParser) -> None:
+    backends = parser.add_argument_group("backends", "the engines that turns are sent to")
+    backends.add_argument(
+        "--backend",
+        action="append",
+        metavar="[ID=]URL",
+        help="an engine's API root, with or without /v1; repeatable; ID defaults to host:port;"
+        " dns+http://NAME:PORT makes one backend of each address of NAME",
+    )
+    backends.add_argument(
+        "--backends-file",
+        metavar="FILE",
+        help="TOML ([[backend]] tables) or .jsonl: more backends, with all their settings; watched",
+    )
+    backends.add_argument(
+        "--engine",
+        action="append",
+        metavar="[ID=]KIND",
+        help=f"one of {', '.join(ENGINE_KINDS)} (default auto: told from its metrics); repeatable",
+    )
+    backends.add_argument(
+        "--data-parallel-ranks",
+        action="append",
+        metavar="[ID=]N",
+        help="the URL serves N data-parallel ranks, each a backend of its own; repeatable",
+    )
+    backends.add_argument(
+        "--capacity",
+        action="append",
+        metavar="[ID=]TOKENS",
+        help="KV pool of a backend (or of all) where the engine does not report it; repeatable",
+    )
+    backends.add_argument(
+        "--capacity-scale",
+        action="append",
+        metavar="[ID=]FACTOR",
+        help="factor on the capacity of a backend (or of all); repeatable",
+    )
 
 
 def _register_relay(parser: argparse.ArgumentParser) -> None:
@@ -156,6 +161,33 @@ def config_from(arguments: argparse.Namespace, environment: Mapping[str, str]) -
     Raises:
         ConfigurationError: Something is missing or makes no sense; the message names the flag.
     """
+    direct, dns = _backends_from(arguments, environment)
+
+    def setting(flag: str, default: str) -> str:
+        given: str | None = getattr(arguments, flag)
+        return given if given is not None else environment.get(f"TAO_{flag.upper()}") or default
+
+    return CoordinatorConfig(
+        backends=direct,
+        dns_backends=dns,
+        backends_file=setting("backends_file", "") or None,
+        host=setting("host", "127.0.0.1"),
+        port=_integer("--port", setting("port", str(DEFAULT_PORT))),
+        policy=setting("policy", "tao"),
+        api_key=setting("api_key", "") or None,
+        time_scale=_number("--time-scale", setting("time_scale", "1")),
+        log_level=setting("log_level", "info").lower(),
+        state_dir=setting("state_dir", "") or None,
+        model_aliases=_aliases(arguments.model_alias or _words(environment, "TAO_MODEL_ALIAS")),
+        relay_idle_s=_number("--relay-idle", setting("relay_idle", "600")),
+        relay_keep_alive_s=_number("--relay-keep-alive", setting("relay_keep_alive", "15")),
+    )
+
+
+def _backends_from(
+    arguments: argparse.Namespace, environment: Mapping[str, str]
+) -> tuple[tuple[BackendConfig, ...], tuple[DnsConfig, ...]]:
+    """What flags and variables say of backends one by one: engines, and names of several."""
     backends = _backends(arguments.backend or _words(environment, "TAO_BACKENDS"))
     known = frozenset(backends)
     capacities = _per_backend(
@@ -177,11 +209,6 @@ def config_from(arguments: argparse.Namespace, environment: Mapping[str, str]) -
     redirects = arguments.redirect or _words(environment, "TAO_REDIRECT")
     for flag, named in (("--backend-api-key", keys), ("--redirect", redirects)):
         _refuse_unknown(flag, named, known)
-
-    def setting(flag: str, default: str) -> str:
-        given: str | None = getattr(arguments, flag)
-        return given if given is not None else environment.get(f"TAO_{flag.upper()}") or default
-
     direct: list[BackendConfig] = []
     dns: list[DnsConfig] = []
     for backend_id, url in backends.items():
@@ -204,22 +231,7 @@ def config_from(arguments: argparse.Namespace, environment: Mapping[str, str]) -
             dns.append(DnsConfig(name=prefix, templates=parts))
         else:
             direct += parts
-
-    return CoordinatorConfig(
-        backends=tuple(direct),
-        dns_backends=tuple(dns),
-        backends_file=setting("backends_file", "") or None,
-        host=setting("host", "127.0.0.1"),
-        port=_integer("--port", setting("port", str(DEFAULT_PORT))),
-        policy=setting("policy", "tao"),
-        api_key=setting("api_key", "") or None,
-        time_scale=_number("--time-scale", setting("time_scale", "1")),
-        log_level=setting("log_level", "info").lower(),
-        state_dir=setting("state_dir", "") or None,
-        model_aliases=_aliases(arguments.model_alias or _words(environment, "TAO_MODEL_ALIAS")),
-        relay_idle_s=_number("--relay-idle", setting("relay_idle", "600")),
-        relay_keep_alive_s=_number("--relay-keep-alive", setting("relay_keep_alive", "15")),
-    )
+    return tuple(direct), tuple(dns)
 
 
 def _words(environment: Mapping[str, str], name: str) -> list[str]:

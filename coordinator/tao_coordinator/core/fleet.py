@@ -99,9 +99,7 @@ def sampled(state: State, event: BackendSampled, now_s: float) -> list[Effect]:
     return effects
 
 
-def _note_life(
-    state: State, backend: Backend, event: BackendSampled, now_s: float
-) -> list[Effect]:
+def _note_life(state: State, backend: Backend, event: BackendSampled, now_s: float) -> list[Effect]:
     """Hysteresis of health; and a restart that no failed poll has shown."""
     effects: list[Effect] = []
     if not backend.healthy:

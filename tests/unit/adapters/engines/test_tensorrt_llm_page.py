@@ -66,5 +66,10 @@ def test_what_is_no_iteration_is_not_taken_for_one(text: str) -> None:
 
 
 def test_nonsense_in_an_iteration_is_unknown() -> None:
-    strange: dict[str, object] = {"iter": 1, "numActiveRequests": "3", "numQueuedRequests": -1, "kvCacheStats": []}
+    strange: dict[str, object] = {
+        "iter": 1,
+        "numActiveRequests": "3",
+        "numQueuedRequests": -1,
+        "kvCacheStats": [],
+    }
     assert read_iterations(json.dumps([strange])) == EngineReading()
