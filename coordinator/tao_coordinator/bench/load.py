@@ -16,8 +16,9 @@ from tao_coordinator.errors import CoordinatorError
 
 CALL_S_MAX = 60.0
 
-Requests = Callable[[int, int], bytes]
-"""The request to send: by the connection's number and how many it has sent before."""
+Requests = Callable[[int, int, bytes], bytes]
+"""The request to send: by the connection's number, how many it has sent before, and the body of
+the last reply."""
 
 
 class LoadError(CoordinatorError):
@@ -31,6 +32,7 @@ class _Connection(asyncio.Protocol):
         self._run = run
         self._num_sent = 0
         self._sent_s = 0.0
+        self._reply = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are no subclasses of asyncio's.
@@ -44,6 +46,9 @@ class _Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._run.closed(self._number, exc)
 
+    def on_body(self, body: bytes) -> None:
+        self._reply += body
+
     def on_message_complete(self) -> None:
         taken_s = time.perf_counter() - self._sent_s
         status = self._parser.get_status_code()
@@ -55,7 +60,8 @@ class _Connection(asyncio.Protocol):
 
     def _send(self) -> None:
         self._sent_s = time.perf_counter()
-        self._transport.write(self._requests(self._number, self._num_sent))
+        reply, self._reply = self._reply, b""
+        self._transport.write(self._requests(self._number, self._num_sent, reply))
         self._num_sent += 1
 
 

@@ -107,21 +107,13 @@ def run(num_calls: int, num_rounds: int, on_progress: Callable[[str], None]) -> 
     """
     with ChildProcesses() as children:
         on_progress("starting engine, coordinator and proxy")
-        engine = children.start("engine", ["tao_coordinator.bench.instant_engine"])
-        engine_url = engine.wait_for_url()
-        coordinator = children.start(
-            "coordinator",
-            ["tao_coordinator", "coordinator", "--port", "0", "--backend", engine_url],
-        )
-        proxy = children.start("proxy", ["tao_coordinator.bench.proxy_of_their_shape", engine_url])
-        urls = {"relay": coordinator.wait_for_url(), "proxy": proxy.wait_for_url()}
-        wait_until_ready(urls["relay"])
+        fleet = start(children)
         results: list[CellResult] = []
         for cell in cells():
             targets = {
-                "direct": _Target(engine_url, engine),
-                "relay": _Target(urls["relay"], coordinator),
-                "proxy": _Target(urls["proxy"], proxy),
+                "direct": _Target(fleet.engine_url, fleet.engine),
+                "relay": _Target(fleet.coordinator_url, fleet.coordinator),
+                "proxy": _Target(fleet.proxy_url, fleet.proxy),
             }
             on_progress(f"{_words(cell)}: {num_rounds} rounds of {num_calls} calls")
             for _ in range(num_rounds):
@@ -132,8 +124,33 @@ def run(num_calls: int, num_rounds: int, on_progress: Callable[[str], None]) -> 
         return results
 
 
-def wait_until_ready(url: str) -> None:
-    """Wait for the coordinator's first look at its backend."""
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """The processes of one run."""
+
+    engine: Child
+    engine_url: str
+    coordinator: Child
+    coordinator_url: str
+    proxy: Child
+    proxy_url: str
+
+
+def start(children: ChildProcesses) -> Fleet:
+    """Start an engine, and a coordinator and a proxy in front of it; all are ready."""
+    engine = children.start("engine", ["tao_coordinator.bench.instant_engine"])
+    engine_url = engine.wait_for_url()
+    arguments = ["tao_coordinator", "coordinator", "--port", "0", "--backend", engine_url]
+    coordinator = children.start("coordinator", arguments)
+    proxy = children.start("proxy", ["tao_coordinator.bench.proxy_of_their_shape", engine_url])
+    fleet = Fleet(
+        engine, engine_url, coordinator, coordinator.wait_for_url(), proxy, proxy.wait_for_url()
+    )
+    _wait_until_ready(fleet.coordinator_url)
+    return fleet
+
+
+def _wait_until_ready(url: str) -> None:
     deadline_s = time.monotonic() + _READY_S
     with httpx2.Client(trust_env=False, timeout=_READY_S) as client:
         while client.get(f"{url}/readyz").status_code != 200:
@@ -152,24 +169,26 @@ def body_of(cell: Cell, session: str) -> bytes:
     return json.dumps(document, separators=(",", ":")).encode()
 
 
-def _requests(cell: Cell) -> Requests:
+def requests_of(cell: Cell) -> Requests:
+    """Each connection is a session; all of a session's calls are alike."""
     ready = [
         request_bytes(_PATH, body_of(cell, f"s{number}"), f"x-session-id: s{number}\r\n")
         for number in range(cell.concurrency)
     ]
-    return lambda number, _: ready[number]
+    return lambda number, _sent, _reply: ready[number]
 
 
 def _measure(target: _Target, cell: Cell, num_calls: int) -> None:
-    requests = _requests(cell)
-    _drive(target.url, cell.concurrency, 2 * cell.concurrency, requests)
+    requests = requests_of(cell)
+    drive_now(target.url, cell.concurrency, 2 * cell.concurrency, requests)
     begin_s = cpu_s(target.child.process.pid)
-    target.times_s += _drive(target.url, cell.concurrency, num_calls, requests)
+    target.times_s += drive_now(target.url, cell.concurrency, num_calls, requests)
     end_s = cpu_s(target.child.process.pid)
     target.cpu_s.append(None if begin_s is None or end_s is None else end_s - begin_s)
 
 
-def _drive(url: str, concurrency: int, num_calls: int, requests: Requests) -> list[float]:
+def drive_now(url: str, concurrency: int, num_calls: int, requests: Requests) -> list[float]:
+    """`drive` on a loop of its own."""
     job = drive(url, concurrency, num_calls, requests)
     if sys.platform == "win32":
         return asyncio.run(job)

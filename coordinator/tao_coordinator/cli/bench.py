@@ -16,11 +16,16 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="latency of a resident lease on loopback",
         description=(
             "Starts a coordinator and two simulated backends and measures lease and release of "
-            "resident sessions over one keep-alive connection, beside GET /healthz on the same."
+            "resident sessions over one keep-alive connection, beside GET /healthz on the same. "
+            "Then the turns that one process schedules per second over 32 connections, beside the "
+            "calls per second through a Starlette + httpx proxy."
         ),
     )
     lease.add_argument("--sessions", type=int, default=1000, help="live sessions (%(default)s)")
     lease.add_argument("--calls", type=int, default=5000, help="measured turns (%(default)s)")
+    lease.add_argument(
+        "--rounds", type=int, default=4, help="of 500 turns for the rates, 0: none (%(default)s)"
+    )
     lease.add_argument("--json", action="store_true", help="print the result as JSON")
     lease.set_defaults(run=run_lease)
     relay = benchmarks.add_parser(
@@ -64,15 +69,19 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def run_lease(arguments: argparse.Namespace) -> int:
     """Run `tao bench lease`."""
-    from tao_coordinator.bench import lease
+    from tao_coordinator.bench import lease, lease_rate
 
-    if arguments.sessions < 1 or arguments.calls < 2:
-        raise ValueError("--sessions must be at least 1 and --calls at least 2")
-    result = lease.run(
-        arguments.sessions, arguments.calls, lambda text: print(text, file=sys.stderr)
-    )
+    if arguments.sessions < 1 or arguments.calls < 2 or arguments.rounds < 0:
+        raise ValueError("--sessions must be at least 1, --calls 2 and --rounds 0")
+
+    def tell(text: str) -> None:
+        print(text, file=sys.stderr)
+
+    result = lease.run(arguments.sessions, arguments.calls, tell)
+    rates = lease_rate.run(500, arguments.rounds, tell) if arguments.rounds else None
     if arguments.json:
-        print(json.dumps(result.to_json(), indent=2))
+        document = result.to_json() | {"rates": None if rates is None else rates.to_json()}
+        print(json.dumps(document, indent=2))
         return 0
     print(f"{result.num_sessions} live sessions, {result.num_calls} turns, one connection")
     for name in ("lease", "release", "healthz"):
@@ -82,6 +91,8 @@ def run_lease(arguments: argparse.Namespace) -> int:
             f"max {latency.max_ms:6.2f} ms"
         )
     print(f"{result.pairs_per_s:.0f} lease+release pairs/s, {result.num_resident} by bypass")
+    if rates is not None:
+        print(rates.line())
     return 0
 
 

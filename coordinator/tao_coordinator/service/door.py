@@ -6,15 +6,18 @@ One pure ASGI middleware instead of a stack: each further layer costs a lease ab
 import hmac
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Sequence
 from http import HTTPMethod
 from typing import Final
 
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.responses import Response
+from starlette.routing import Route, Router
+from starlette.types import Message, Receive, Scope, Send
 
 from tao_client import semconv
-from tao_coordinator.errors import RequestError
+from tao_coordinator.errors import EngineError, RequestError
 from tao_coordinator.service.metrics import OTHER, ServiceMetrics
 from tao_coordinator.service.relay import dialects
 from tao_coordinator.service.replies import error_response
@@ -27,21 +30,29 @@ OPEN_PATHS: Final = frozenset({"/healthz", "/readyz"})
 _PROTOCOL_HEADER = semconv.HEADER_PROTOCOL.encode()
 _PROTOCOL_VERSION = semconv.PROTOCOL_VERSION.encode()
 _METHODS = frozenset(HTTPMethod)
+_ROUTER_ERRORS = {404: "not_found", 405: "method_not_allowed"}
 
 
 class Door:
     """Checks key and protocol version, times each request, turns failures into the error shape."""
 
     def __init__(
-        self,
-        app: ASGIApp,
-        metrics: ServiceMetrics,
-        api_key: str | None,
-        posts: Mapping[str, ASGIApp],
+        self, routes: Sequence[Route], metrics: ServiceMetrics, api_key: str | None
     ) -> None:
-        """Stand in front of `app`; a `POST` to a path in `posts` passes it by."""
-        self._app = app
-        self._posts = posts
+        """Stand in front of `routes`.
+
+        Args:
+            routes: Tried in order, but for a `POST` to a path without parameters: it is looked up.
+            metrics: Told the duration of every request.
+            api_key: Required when given.
+        """
+        # Not Starlette's application class: its outermost layer answers failures in plain text.
+        self._router = Router(routes, redirect_slashes=False)
+        self._posts = {
+            route.path: route
+            for route in reversed(routes)
+            if "POST" in (route.methods or ()) and "{" not in route.path
+        }
         self._metrics = metrics
         self._authorization = None if api_key is None else f"Bearer {api_key}".encode("ascii")
 
@@ -50,7 +61,7 @@ class Door:
         if scope["type"] != "http":
             raise RuntimeError(f"only HTTP is served, got {scope['type']}")
         # Starlette's router raises its 404 and 405 as exceptions only inside an application.
-        scope["app"] = self._app
+        scope["app"] = self._router
         started_s = time.perf_counter()
         status = 0
 
@@ -61,29 +72,28 @@ class Door:
             await send(message)
 
         try:
-            refusal = self._refusal(scope)
-            if refusal is not None:
-                await error_response(scope, refusal)(scope, receive, send_noting_status)
+            self._refuse_strangers(scope)
+            route = self._posts.get(scope["path"]) if scope["method"] == "POST" else None
+            if route is None:
+                await self._router(scope, receive, send_noting_status)
             else:
-                app = self._posts.get(scope["path"]) if scope["method"] == "POST" else None
-                await (app or self._app)(scope, receive, send_noting_status)
-        except RequestError as error:
-            await error_response(scope, error)(scope, receive, send_noting_status)
+                scope["route"] = route
+                await route.app(scope, receive, send_noting_status)
         except ClientDisconnect:
             # Nobody is there to answer; 499 is what proxies write down for it.
             status = status or 499
-        except Exception:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001
             # The boundary of the service: the peer learns that it failed, the log learns why.
-            _log.exception("%s %s failed", scope["method"], scope["path"])
+            if status != 0 or not isinstance(error, RequestError | EngineError | HTTPException):
+                _log.exception("%s %s failed", scope["method"], scope["path"])
             if status == 0:
-                error = RequestError(500, "internal_error", "internal error; see the log")
-                await error_response(scope, error)(scope, receive, send_noting_status)
+                await _response_to(error, scope)(scope, receive, send_noting_status)
         finally:
             self._time(scope, status, time.perf_counter() - started_s)
 
-    def _refusal(self, scope: Scope) -> RequestError | None:
+    def _refuse_strangers(self, scope: Scope) -> None:
         if scope["path"] in OPEN_PATHS:
-            return None
+            return
         authorization = b""
         shown_key = b""
         for name, value in scope["headers"]:
@@ -92,7 +102,7 @@ class Door:
             elif name == b"x-api-key":
                 shown_key = value
             elif name == _PROTOCOL_HEADER and value != _PROTOCOL_VERSION:
-                return RequestError(
+                raise RequestError(
                     400,
                     "incompatible_client",
                     f"this coordinator speaks protocol {semconv.PROTOCOL_VERSION} only",
@@ -102,8 +112,7 @@ class Door:
             # Where Anthropic's clients put their key.
             authorization = b"Bearer " + shown_key
         if expected is not None and not hmac.compare_digest(authorization, expected):
-            return RequestError(401, "unauthorized", "the right API key is required")
-        return None
+            raise RequestError(401, "unauthorized", "the right API key is required")
 
     def _time(self, scope: Scope, status: int, elapsed_s: float) -> None:
         route = scope.get("route")
@@ -111,3 +120,19 @@ class Door:
         self._metrics.http_s.labels(
             getattr(route, "path", OTHER), method if method in _METHODS else OTHER, status
         ).observe(elapsed_s)
+
+
+def _response_to(error: Exception, scope: Scope) -> Response:
+    """A failure as an answer, in the shape of its path."""
+    if isinstance(error, RequestError):
+        return error_response(scope, error)
+    if isinstance(error, HTTPException):
+        kind = _ROUTER_ERRORS.get(error.status_code, "http_error")
+        message = f"{scope['method']} {scope['path'][:200]}: {error.detail}"
+        response = error_response(scope, RequestError(error.status_code, kind, message))
+        response.headers.update(error.headers or {})
+        return response
+    # An engine's failure is logged with its traceback where it happened.
+    is_told = isinstance(error, EngineError)
+    message = str(error) if is_told else "internal error; see the log"
+    return error_response(scope, RequestError(500, "internal_error", message))

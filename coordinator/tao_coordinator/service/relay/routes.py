@@ -10,7 +10,7 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from tao_coordinator.config import BackendConfig, CoordinatorConfig
 from tao_coordinator.errors import EngineError, RequestError
@@ -69,14 +69,10 @@ class Relay:
             hides_credentials=config.api_key is not None,
         )
 
-    def calls(self) -> dict[str, ASGIApp]:
-        """What `POST` on each path of a model API is served by."""
-        return {endpoint.path: _CallEndpoint(self, endpoint) for endpoint in ENDPOINTS}
-
     def routes(self) -> list[Route]:
-        """All of them; the door takes the short way to the calls."""
+        """All of them."""
         return [
-            *(Route(path, app, methods=["POST"]) for path, app in self.calls().items()),
+            *(Route(one.path, _CallEndpoint(self, one), methods=["POST"]) for one in ENDPOINTS),
             Route(MODELS_PATH, self.list_models, methods=["GET"]),
             Route(MODELS_PATH + "/{model:path}", self.show_model, methods=["GET"]),
         ]
@@ -106,7 +102,6 @@ class Relay:
             RequestError: It was refused before anything of it was sent on or answered.
         """
         request = Request(scope, receive)
-        scope["route"] = endpoint  # what the metrics name the call by
         encoding = request.headers.get("content-encoding", "identity")
         if encoding != "identity":
             raise RequestError(415, "unsupported_media_type", f"{encoding} bodies are not read")
