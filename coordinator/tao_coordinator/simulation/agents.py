@@ -81,6 +81,12 @@ class Agent:
         return f"{self.session_id}/{self.turn}.{self.attempt}"
 
     @property
+    def context_tokens(self) -> int:
+        """What it wants cached: its latest prompt and reply without what others share."""
+        latest = self.script.turns[max(0, self.turn - 1)]
+        return max(0, latest.input_tokens + latest.output_tokens - self.script.shared_tokens)
+
+    @property
     def current(self) -> TurnScript:
         """The turn under way."""
         return self.script.turns[self.turn]
@@ -107,6 +113,11 @@ class Agents:
     def num_live(self) -> int:
         """Sessions that have started and not ended."""
         return len(self.live)
+
+    @property
+    def context_tokens(self) -> int:
+        """Private tokens of the running sessions' latest prompts and replies."""
+        return sum(agent.context_tokens for agent in self.live.values())
 
     @property
     def num_unfinished(self) -> int:

@@ -310,6 +310,7 @@ class Fleet:
             waiting=sum(one.waiting for one in seen),
             held=len(self.engine.state.held),
             live_sessions=self.agents.num_live,
+            context_tokens=self.agents.context_tokens,
             kv_used=max((one.used_blocks / one.num_blocks for one in seen), default=0.0),
             prompt_tokens=sum(one.prefix_queries_tokens for one in seen),
             cached_tokens=sum(one.prefix_hits_tokens for one in seen),

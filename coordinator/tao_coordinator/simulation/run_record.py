@@ -65,6 +65,8 @@ class Moment(NamedTuple):
     """Prompts looked up in the engines' caches since the start."""
     cached_tokens: int
     generated_tokens: int
+    context_tokens: int
+    """Private contexts of the live sessions, as of their latest prompts: the working set."""
 
 
 @dataclass(slots=True)

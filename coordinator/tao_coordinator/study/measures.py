@@ -44,6 +44,7 @@ def measure(record: RunRecord, settings: FleetSettings) -> dict[str, float]:
         "moved_ratio": _ratio(moved[later].sum(), later.sum()),
         "credit_error": _credit_error(record),
         "busy": record.busy_s / (makespan_s * len(settings.backends)),
+        "working_set": _working_set(record, settings, loaded_s),
         "kv_peak": max((moment.kv_used for moment in record.timeline), default=MISSING),
         "preemptions": float(record.preemptions),
         "refused": float(record.num_refused),
@@ -106,6 +107,13 @@ def _where_time_went(record: RunRecord) -> dict[str, float]:
         "per_session_decode_s": float((record.column("finished_s") - first).sum()) / num,
         "per_session_tools_s": float(record.session_column("tools_s").sum()) / num,
     }
+
+
+def _working_set(record: RunRecord, settings: FleetSettings, until_s: float) -> float:
+    """Mean over time of all live contexts over all pools: what the load really was."""
+    pools = sum(spec.pool_tokens for spec in settings.backends)
+    seen = [moment.context_tokens for moment in record.timeline if moment.time_s <= until_s]
+    return sum(seen) / (len(seen) * pools) if seen else MISSING
 
 
 def _spread(name: str, values: Floats) -> dict[str, float]:

@@ -70,6 +70,7 @@ GOOD_30 = Column("goodput_30s", "TTFT <= 30 s %", 1, 100.0, higher_is_better=Tru
 TPOT_P99 = Column("tpot_ms_p99", "per token p99 ms", 0, higher_is_better=False)
 MAKESPAN = Column("makespan_s", "makespan s", 0, higher_is_better=False)
 MOVED = Column("moved_ratio", "moved %", 1, 100.0)
+WORKING_SET = Column("working_set", "measured working set / pools", 2)
 KV_PEAK = Column("kv_peak", "peak KV %", 0, 100.0)
 FALLBACKS = Column("fallback_share", "fallbacks %", 1, 100.0)
 DECISION = Column("decision_ms_mean", "decision mean ms", 3, higher_is_better=False)

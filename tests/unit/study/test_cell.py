@@ -65,6 +65,19 @@ def test_without_pressure_the_credit_is_what_is_found() -> None:
     assert run_cell(replace(SMALL, workers=1)).measures["credit_error"] < 0.05
 
 
+def test_working_set_is_what_live_sessions_hold() -> None:
+    """Two moments by hand: after the first replies, contexts are prompt and reply."""
+    result, record = run_cell_fully(replace(SMALL, workers=1, sessions=1))
+    script = SMALL.workload.sessions(1, SMALL.seed)[0]
+    for moment in record.timeline:
+        done = sum(turn.finished_s <= moment.time_s for turn in record.turns)
+        if 0 < done < len(script.turns):
+            latest = script.turns[done - 1]
+            context = latest.input_tokens + latest.output_tokens - script.shared_tokens
+            assert moment.context_tokens == context
+    assert 0.0 < result.measures["working_set"] < 0.2
+
+
 def test_unknown_engine_is_named() -> None:
     with pytest.raises(ConfigurationError, match="unknown engine 'tpu'"):
         run_cell(replace(SMALL, engine="tpu"))

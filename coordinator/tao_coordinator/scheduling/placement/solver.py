@@ -5,6 +5,8 @@ bounds `ladder` then takes up, unless the problem is too large for full arrays o
 int64.
 """
 
+import numpy as np
+
 from tao_coordinator.scheduling.placement import ladder
 from tao_coordinator.scheduling.placement.effort import FULL, Effort, Meter
 from tao_coordinator.scheduling.placement.incumbent import Incumbent
@@ -32,6 +34,12 @@ def solve(problem: AnyPlacementProblem, effort: Effort = FULL) -> Plan:
         OverflowError: values so large that even the sums on one backend exceed 61 bits.
     """
     meter = Meter(effort)
+    if isinstance(problem, PlacementProblem) and not _anything_fits(problem):
+        meter.spend(20 + problem.num_sessions * problem.num_backends // 100)
+        nothing = Objective(0, 0, 0, 0, 0)
+        nobody = np.full(problem.num_sessions, -1, np.int64)
+        certificate = Certificate.of(nothing, nothing)
+        return _plan(nobody, nothing, certificate, Rung.TRIVIAL, effort, meter)
     packed = None
     if problem.num_sessions * problem.num_backends <= DENSE_PAIRS_MAX:
         packed = _pack(problem)
@@ -57,6 +65,14 @@ def solve(problem: AnyPlacementProblem, effort: Effort = FULL) -> Plan:
         backend_of, objective = incumbent.backend_of, incumbent.objective
         certificate, rung = incumbent.certificate(), incumbent.rung
     return _plan(backend_of, objective, certificate, rung, effort, meter)
+
+
+def _anything_fits(problem: PlacementProblem) -> bool:
+    """Most plans of a full fleet are asked for in vain; that is seen at a glance."""
+    fits = problem.eligible & (problem.weights <= problem.budgets)
+    if problem.session_limits is not None:
+        fits &= problem.session_limits > 0
+    return bool(fits.any())
 
 
 def _pack(problem: AnyPlacementProblem) -> PackedProblem | None:

@@ -17,6 +17,7 @@ from tao_coordinator.study.study import (
     TPOT_P99,
     TTFT_P50,
     TTFT_P99,
+    WORKING_SET,
     Claim,
     Column,
     Plot,
@@ -122,7 +123,7 @@ _CLIFF: Final = Study(
     asks="One hour on the Weka corpus, pauses cut to 10 s, Qwen3-Coder-30B-A3B on two H100s: where "
     "do the hits fall, and what is left of them under ThunderAgent?",
     make_cells=_cliff_cells,
-    columns=(HIT_LOADED, TOKENS, TOTAL_TOKENS, TTFT_P50, TTFT_P99),
+    columns=(WORKING_SET, HIT_LOADED, TOKENS, TOTAL_TOKENS, TTFT_P50, TTFT_P99),
     versus=(HIT_LOADED, TOKENS, TTFT_P50),
     claims=tuple(
         claim
@@ -136,8 +137,8 @@ _CLIFF: Final = Study(
     ),
     plots=(Plot("hit-rate", "lines", "hit_rate_loaded", "Hit rate", "hits / prompt tokens", ("",),
                 x_title="working set / pool"),),
-    reading="Published: two H100s a pod, vLLM 0.28, 45-60 minutes. The working set here is the "
-    "workers' mean context; theirs is measured from the blocks touched.",
+    reading="Published: two H100s a pod, vLLM 0.28, 45-60 minutes. Panels are named by "
+    "workers x mean context over the pool; the first column is what it was in the run.",
 )  # fmt: skip
 
 STUDIES: Final = (_CONCUR, _CLIFF)

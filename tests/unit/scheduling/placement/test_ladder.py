@@ -173,3 +173,23 @@ def test_sparse_form_of_a_small_problem_is_solved_like_the_dense_one() -> None:
         credits=problem.credits[sessions, backends],
     )
     assert solve(same).backend_of.tolist() == solve(problem).backend_of.tolist()
+
+
+@pytest.mark.parametrize("effort", [INSTANT, LOOP, FULL])
+def test_where_nothing_fits_the_empty_plan_is_proved_at_once(effort: Effort) -> None:
+    """The most frequent question of a full fleet: cheap, and with a closed certificate."""
+    full = dense("base", 5, 40, 4)
+    for problem in (
+        replace(full, budgets=np.minimum(full.budgets, full.weights.min(axis=0) - 1)),
+        replace(full, eligible=np.zeros_like(full.eligible)),
+        replace(full, session_limits=np.zeros(4, np.int64)),
+    ):
+        plan = solve(problem, effort)
+        plan.check(problem)
+        assert plan.certificate.is_optimal
+        assert (plan.backend_of == -1).all()
+        assert plan.work < 100
+    one = full.budgets.copy()
+    one[1:] = -1
+    one[0] = full.weights[:, 0].min()
+    assert solve(replace(full, budgets=one), effort).objective.sessions == 1
