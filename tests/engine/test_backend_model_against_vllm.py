@@ -9,6 +9,7 @@ import json
 import os
 import random
 import subprocess
+from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
 
@@ -33,7 +34,15 @@ pytestmark = [
     ),
 ]
 
-Request = dict[str, object]
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One call of a session: the first `kept` tokens of its context, then `new`."""
+
+    session: str
+    kept: int
+    new: list[int]
+    output: int
 
 
 def agent_requests(seed: int, number: int = 60, num_sessions: int = 5) -> list[Request]:
@@ -52,7 +61,7 @@ def agent_requests(seed: int, number: int = 60, num_sessions: int = 5) -> list[R
         elif chance.random() < 0.1:
             kept = chance.randint(0, length)  # compaction or branch
         output = chance.randint(1, 40)
-        requests.append({"session": session, "kept": kept, "new": new, "output": output})
+        requests.append(Request(session, kept, new, output))
         lengths[session] = kept + len(new) + output
     return requests
 
@@ -62,7 +71,7 @@ def vllm_cached(requests: list[Request], folder: Path, *, together: bool) -> lis
         "folder": str(folder),
         "num_blocks": NUM_BLOCKS,
         "block_size": BLOCK,
-        "requests": requests,
+        "requests": [asdict(request) for request in requests],
         "together": together,
     }
     done = subprocess.run(
@@ -92,9 +101,7 @@ def modelled_cached(requests: list[Request], *, together: bool) -> list[int]:
                 found[output.request_id] = output.cached_tokens
 
     for number, request in enumerate(requests):
-        kept, new, output = request["kept"], request["new"], request["output"]
-        assert isinstance(kept, int) and isinstance(new, list) and isinstance(output, int)
-        session = str(request["session"])
+        kept, new, output, session = request.kept, request.new, request.output, request.session
         prompt = contexts.get(session, [])[:kept] + new
         context = prompt + [next(replies) for _ in range(output)]
         hashes = [
@@ -133,13 +140,13 @@ def test_requests_that_arrive_together_find_the_same_tokens(tmp_path: Path) -> N
     """A batch that does not fit the pool at once: shared prefix, queueing, eviction."""
     chance = random.Random(7)
     shared = [chance.randrange(3, 1024) for _ in range(320)]
-    requests: list[Request] = [
-        {
-            "session": f"s{n}",
-            "kept": 0,
-            "new": shared + [chance.randrange(3, 1024) for _ in range(chance.randint(50, 900))],
-            "output": chance.randint(5, 60),
-        }
+    requests = [
+        Request(
+            session=f"s{n}",
+            kept=0,
+            new=shared + [chance.randrange(3, 1024) for _ in range(chance.randint(50, 900))],
+            output=chance.randint(5, 60),
+        )
         for n in range(12)
     ]
     real = vllm_cached(requests, tmp_path, together=True)
@@ -151,10 +158,8 @@ def modelled_unlimited(requests: list[Request]) -> list[int]:
     lengths: dict[str, int] = {}
     found: list[int] = []
     for request in requests:
-        kept, new, output = request["kept"], request["new"], request["output"]
-        assert isinstance(kept, int) and isinstance(new, list) and isinstance(output, int)
-        prompt = kept + len(new)
-        reusable = min(kept, max(0, lengths.get(str(request["session"]), 0) - 1))
+        prompt = request.kept + len(request.new)
+        reusable = min(request.kept, max(0, lengths.get(request.session, 0) - 1))
         found.append(min(reusable, prompt - 1) // BLOCK * BLOCK)
-        lengths[str(request["session"])] = prompt + output
+        lengths[request.session] = prompt + request.output
     return found

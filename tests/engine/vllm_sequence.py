@@ -1,3 +1,4 @@
+# pyright: basic, reportMissingImports=false
 """Runs under a Python that has vLLM: a request sequence in, cached tokens per request out.
 
 Reads one JSON document from standard input: {"folder", "num_blocks", "block_size", "requests":
