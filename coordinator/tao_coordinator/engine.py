@@ -88,6 +88,8 @@ class Engine:
         self.readiness: ReadinessPredictor = (
             policy.readiness if isinstance(policy, ReadsReadiness) else PREDICTORS["hazard"]()
         )
+        # Asked at every step, and a protocol is slow to recognise.
+        self._planner = policy if isinstance(policy, MakesPlansAside) else None
         is_ours = isinstance(policy, Tao)
         if not is_ours:
             # Rejecting new sessions in time is our promise; the rivals hold as long as theirs do.
@@ -250,13 +252,13 @@ class Engine:
         self._next_admit_s = now_s + CROWD_ADMIT_S
         for assignment in self.policy.admit(state, now_s):
             self._grant(assignment)
-        wanted = self.policy.take_question() if isinstance(self.policy, MakesPlansAside) else None
+        wanted = None if self._planner is None else self._planner.take_question()
         if wanted is not None:
             self._effects.append(wanted)
 
     def _plan_solved(self, event: PlanSolved) -> None:
-        if isinstance(self.policy, MakesPlansAside):
-            self.policy.answer(event)
+        if self._planner is not None:
+            self._planner.answer(event)
             self._changed = True
 
     def _number_the_queue(self) -> None:

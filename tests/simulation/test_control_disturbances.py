@@ -191,7 +191,8 @@ def test_metrics_that_go_away_and_come_back_move_nothing() -> None:
             w.inject(BackendUnreachable(backend_id="b0", reason="timed out"))
 
     def find(w: ControlWorld) -> None:
-        w.inject(BackendSampled(backend_id="b0", capacity_tokens=POOL))
+        for _ in range(PARAMETERS.reachable_limit):
+            w.inject(BackendSampled(backend_id="b0", capacity_tokens=POOL))
 
     w = ControlWorld(
         "tao",

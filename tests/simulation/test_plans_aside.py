@@ -13,6 +13,8 @@ from tao_coordinator.scheduling.placement import INSTANT, PlacementProblem, solv
 from tao_coordinator.scheduling.tao import Tao
 
 NUM_SEEDS = 60
+CHANGED_SEED = 128
+"""A plan that the world has overtaken is rare: here is one."""
 
 
 class PlanningEngine(Engine):
@@ -66,7 +68,7 @@ def test_invariants_hold_while_plans_are_made_beside_the_loop(
 ) -> None:
     seed = request.config.getoption("--seed")
     outcomes: set[tuple[str, str]] = set()
-    for number in range(NUM_SEEDS) if seed is None else [seed]:
+    for number in [*range(NUM_SEEDS), CHANGED_SEED] if seed is None else [seed]:
         world = PlanningWorld(number)
         try:
             world.run()

@@ -4,7 +4,7 @@ The first turn of a tenant that finds no place ends that tenant's round, and nob
 the room that it waits for; who can run elsewhere may.
 """
 
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Mapping
 
 from tao_coordinator.core.model import Backend, Turn
@@ -18,7 +18,7 @@ def admit(state: State, new: list[Turn], room: Room) -> list[Assignment]:
     queues: defaultdict[str, deque[Turn]] = defaultdict(deque)
     for turn in sorted(new, key=lambda t: (-t.session.priority, t.arrived_s)):
         queues[turn.session.tenant].append(turn)
-    active = _active_roots(state, queues) if len(queues) > 1 else Counter[str]()
+    active = _active_roots(state, queues) if len(queues) > 1 else {}
     found: list[Assignment] = []
     while queues:
         tenant = min(queues, key=lambda name: _claim(state, name, active, queues))
@@ -29,7 +29,7 @@ def admit(state: State, new: list[Turn], room: Room) -> list[Assignment]:
             del queues[tenant]
             continue
         found.append(assignment)
-        active[tenant] += 1
+        active.setdefault(tenant, set()).add(turn.session.root_id)
         queues[tenant].popleft()
         if not queues[tenant]:
             del queues[tenant]
@@ -61,16 +61,18 @@ def _place(state: State, turn: Turn, room: Room) -> Assignment | None:
 
 
 def _claim(
-    state: State, tenant: str, active: Counter[str], queues: Mapping[str, deque[Turn]]
+    state: State, tenant: str, active: Mapping[str, set[str]], queues: Mapping[str, deque[Turn]]
 ) -> tuple[float, float]:
     """Smallest goes first: seated root sessions over weight, then who has waited longest."""
-    return (active[tenant] / state.tenant_weight(tenant), queues[tenant][0].arrived_s)
+    num_roots = len(active.get(tenant, ()))
+    return (num_roots / state.tenant_weight(tenant), queues[tenant][0].arrived_s)
 
 
-def _active_roots(state: State, tenants: Mapping[str, deque[Turn]]) -> Counter[str]:
-    roots = {
-        (s.tenant, s.root_id)
-        for s in state.sessions.values()
-        if s.tenant in tenants and s.seat is not None and not s.seat.released
-    }
-    return Counter(tenant for tenant, _ in roots)
+def _active_roots(state: State, tenants: Mapping[str, deque[Turn]]) -> dict[str, set[str]]:
+    """Root sessions with an unreleased seat, by tenant."""
+    roots: defaultdict[str, set[str]] = defaultdict(set)
+    for session in state.sessions.values():
+        seat = session.seat
+        if session.tenant in tenants and seat is not None and not seat.released:
+            roots[session.tenant].add(session.root_id)
+    return roots

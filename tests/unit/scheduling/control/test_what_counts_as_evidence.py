@@ -86,7 +86,8 @@ def test_hits_after_the_metrics_were_away_are_no_surplus() -> None:
     for _ in range(Parameters().unreachable_limit):
         d.step(BackendUnreachable(backend_id="b0", reason="timed out"))
     d.step(BackendDrained(backend_id="b1"))
-    d.step(BackendSampled(backend_id="b0", capacity_tokens=POOL))
+    for _ in range(Parameters().reachable_limit):
+        d.step(BackendSampled(backend_id="b0", capacity_tokens=POOL))
     call(d, "s", 21_000, 20_100)
     assert (prompts(d), surplus(d)) == (0, 0)
     call(d, "s", 22_000, 21_100)
