@@ -100,9 +100,11 @@ def test_demo_refuses_nonsense_in_one_line() -> None:
 
 @pytest.mark.timeout(90)
 def test_bench_lease_measures_residents() -> None:
-    process = tao("bench", "lease", "--sessions", "20", "--calls", "60", "--json")
+    process = tao("bench", "lease", "--sessions", "20", "--calls", "60", "--crowd", "20", "--json")
     out, err = process.communicate(timeout=80)
     assert process.returncode == 0, err
     body = json.loads(out)
     assert body["num_resident"] == 60
+    assert body["num_held"] == 19
+    assert body["lease_beside_plans"]["p50_ms"] > 0
     assert 0 < body["lease"]["p50_ms"] <= body["lease"]["p99_ms"] <= body["lease"]["max_ms"]

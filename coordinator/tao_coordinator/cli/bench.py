@@ -22,6 +22,12 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         ),
     )
     lease.add_argument("--sessions", type=int, default=1000, help="live sessions (%(default)s)")
+    lease.add_argument(
+        "--crowd",
+        type=int,
+        default=500,
+        help="sessions that wait while the second part is measured; 0: none (%(default)s)",
+    )
     lease.add_argument("--calls", type=int, default=5000, help="measured turns (%(default)s)")
     lease.add_argument(
         "--rounds", type=int, default=4, help="of 500 turns for the rates, 0: none (%(default)s)"
@@ -71,25 +77,31 @@ def run_lease(arguments: argparse.Namespace) -> int:
     """Run `tao bench lease`."""
     from tao_coordinator.bench import lease, lease_rate
 
-    if arguments.sessions < 1 or arguments.calls < 2 or arguments.rounds < 0:
-        raise ValueError("--sessions must be at least 1, --calls 2 and --rounds 0")
+    if arguments.sessions < 1 or arguments.calls < 2:
+        raise ValueError("--sessions must be at least 1 and --calls 2")
+    if arguments.crowd < 0 or arguments.rounds < 0:
+        raise ValueError("--crowd and --rounds must be at least 0")
 
     def tell(text: str) -> None:
         print(text, file=sys.stderr)
 
-    result = lease.run(arguments.sessions, arguments.calls, tell)
+    result = lease.run(arguments.sessions, arguments.calls, arguments.crowd, tell)
     rates = lease_rate.run(500, arguments.rounds, tell) if arguments.rounds else None
     if arguments.json:
         document = result.to_json() | {"rates": None if rates is None else rates.to_json()}
         print(json.dumps(document, indent=2))
         return 0
     print(f"{result.num_sessions} live sessions, {result.num_calls} turns, one connection")
-    for name in ("lease", "release", "healthz"):
-        latency: lease.Latency = getattr(result, name)
+    rows = {"lease": result.lease, "release": result.release, "healthz": result.healthz}
+    if result.lease_beside_plans is not None:
+        rows |= {f"lease, {result.num_held} held": result.lease_beside_plans}
+    for name, latency in rows.items():
         print(
-            f"{name:8} p50 {latency.p50_ms:6.2f} ms  p99 {latency.p99_ms:6.2f} ms  "
+            f"{name:18} p50 {latency.p50_ms:6.2f} ms  p99 {latency.p99_ms:6.2f} ms  "
             f"max {latency.max_ms:6.2f} ms"
         )
+    if result.num_plans:
+        print(f"{result.num_plans} large plans were made meanwhile, in another process")
     print(f"{result.pairs_per_s:.0f} lease+release pairs/s, {result.num_resident} by bypass")
     if rates is not None:
         print(rates.line())
