@@ -11,6 +11,13 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     """Add the sub-command and its benchmarks."""
     parser = subparsers.add_parser("bench", help="measure the product on this machine")
     benchmarks = parser.add_subparsers(metavar="BENCHMARK", required=True)
+    _register_lease(benchmarks)
+    _register_relay(benchmarks)
+    _register_decision(benchmarks)
+    bench_readiness.register(benchmarks)
+
+
+def _register_lease(benchmarks: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     lease = benchmarks.add_parser(
         "lease",
         help="latency of a resident lease on loopback",
@@ -34,6 +41,9 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     )
     lease.add_argument("--json", action="store_true", help="print the result as JSON")
     lease.set_defaults(run=run_lease)
+
+
+def _register_relay(benchmarks: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     relay = benchmarks.add_parser(
         "relay",
         help="cost of a relayed call beside a plain proxy",
@@ -51,6 +61,9 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     )
     relay.add_argument("--json", action="store_true", help="print the result as JSON")
     relay.set_defaults(run=run_relay)
+
+
+def _register_decision(benchmarks: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     decision = benchmarks.add_parser(
         "decision",
         help="time and optimality of placement",
@@ -70,7 +83,6 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     decision.add_argument("--no-milp", action="store_true", help="leave out the MILP solver")
     decision.add_argument("--json", action="store_true", help="print the result as JSON")
     decision.set_defaults(run=run_decision)
-    bench_readiness.register(benchmarks)
 
 
 def run_lease(arguments: argparse.Namespace) -> int:
