@@ -84,6 +84,11 @@ def _add_sessions(parser: argparse.ArgumentParser) -> None:
         metavar="X",
         help="as many sessions at a time as want X times the KV pools (default %(default)s)",
     )
+    load.add_argument(
+        "--as-arrived",
+        action="store_true",
+        help="start sessions when they arrived, for traces that tell",
+    )
     parser.add_argument(
         "--sessions",
         type=int,
@@ -119,9 +124,11 @@ def run(arguments: argparse.Namespace) -> int:
     if report is not None and not report.parent.is_dir():
         raise ConfigurationError(f"--report {report}: there is no folder {report.parent}")
     plan = make_plan(_settings(arguments))
+    load = "as they arrived"
+    if plan.workers:
+        load = f"{plan.workers} at a time, working set {plan.pressure:.2f} x the KV pools"
     print(
-        f"tao: {plan.recorded_sessions} recorded sessions, {plan.workers} at a time, working set "
-        f"{plan.pressure:.2f} x the KV pools, {len(plan.cells)} runs",
+        f"tao: {plan.recorded_sessions} recorded sessions, {load}, {len(plan.cells)} runs",
         file=sys.stderr,
     )
     results = sweep(
@@ -173,6 +180,7 @@ def _settings(arguments: argparse.Namespace) -> "ReplaySettings":
         capacity_tokens=arguments.capacity_tokens,
         workers=arguments.workers,
         pressure=arguments.pressure,
+        as_arrived=arguments.as_arrived,
         sessions=arguments.sessions,
         shared_tokens=max(0, arguments.shared_tokens),
         gap_s_max=max(0.0, arguments.gap_max),
@@ -209,7 +217,9 @@ def _command(arguments: argparse.Namespace) -> str:
         for one in value if isinstance(value, list) else [value]:  # pyright: ignore[reportUnknownVariableType]
             if one is not None and (name, one) not in _UNTOLD:
                 parts += [f"--{name.replace('_', '-')}", str(one)]  # pyright: ignore[reportUnknownArgumentType]
-    if arguments.workers is None:
+    if arguments.as_arrived:
+        parts.append("--as-arrived")
+    elif arguments.workers is None:
         parts += ["--pressure", f"{arguments.pressure:g}"]
     return shlex.join(parts)
 

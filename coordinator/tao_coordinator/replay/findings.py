@@ -168,7 +168,8 @@ def _sentences(plan: ReplayPlan, arms: Sequence[ArmFindings]) -> list[str]:
             f"Between tao ({ours.task_s.value:,.0f} s per task) and {best.arm} "
             f"({best.task_s.value:,.0f} s) no difference can be told apart from chance."
         )
-    if plan.pressure < 0.7:
+    working_set = ours.measures.get("working_set", plan.pressure)
+    if working_set < 0.7 and plan.pressure < 0.7:
         found.append(
             "All sessions fit the pools: there is little to gain from scheduling at this load."
         )

@@ -115,8 +115,8 @@ def _head(findings: Findings) -> str:
         (f"{measures.get('sessions', 0.0):,.0f}", "sessions"),
         (f"{measures.get('turns', 0.0):,.0f}", "model calls"),
         (f"{settings.num_backends} x", settings.engine),
-        (f"{plan.workers}", "sessions at a time"),
-        (f"{plan.pressure:.2f}", "working set / KV pools"),
+        (f"{plan.workers or 'as recorded'}", "sessions at a time" if plan.workers else "arrivals"),
+        (f"{measures.get('working_set', plan.pressure):.2f}", "working set / KV pools"),
     )
     boxes = "".join(f"<div><b>{escape(v)}</b><span>{escape(k)}</span></div>" for v, k in facts)
     verdict = "".join(f"<p>{escape(sentence)}</p>" for sentence in findings.sentences)
@@ -189,9 +189,10 @@ def _fleets(findings: Findings, arms: Sequence[ArmFindings]) -> list[str]:
         for arm in arms
     ]
     workers = findings.plan.workers
+    same = f"The same {workers} sessions at a time" if workers else "The same arrivals"
     return [
         "<h2>With fewer backends</h2>",
-        f"<p class=soft>The same {workers} sessions at a time. Read across: where two curves are "
+        f"<p class=soft>{same}. Read across: where two curves are "
         "equally high, those fleets give the same latency.</p>",
         charts.lines(
             curves, x_title="backends", y_title="task latency, mean s", whole_x=True, marks=True
@@ -234,13 +235,16 @@ def _footer(findings: Findings, command: str) -> str:
     settings = findings.plan.settings
     preset = PRESETS[settings.engine]
     seeds = ", ".join(str(seed) for seed in settings.seeds)
+    workers = findings.plan.workers
+    starts = "Sessions start when they were recorded to"
+    if workers:
+        starts = f"A session starts when an earlier one ends: {workers} at a time"
     return f"""<h2>How to read this</h2><ul>
 <li>Prompt lengths, replies, tool calls and pauses (cut at {settings.gap_s_max:g} s) are the
 recorded ones; when a turn begins follows from the modelled engine. Policies see a duration only
 once it has passed.</li>
 <li>Engines are modelled, so compare policies, not seconds with your machines:
 {escape(preset.provenance)}</li>
-<li>A session starts when an earlier one ends: {findings.plan.workers} at a time, seeds
-{escape(seeds)}. Mean private context of a session: {findings.plan.footprint_tokens:,.0f}
-tokens.</li>
+<li>{escape(starts)}, seeds {escape(seeds)}. Mean private context of a session:
+{findings.plan.footprint_tokens:,.0f} tokens.</li>
 <li>Repeat it: <code>{escape(command)}</code></li></ul>"""

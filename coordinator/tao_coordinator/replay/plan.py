@@ -37,6 +37,8 @@ class ReplaySettings:
     workers: int | None = None
     """Sessions at a time; `None`: from the pressure."""
     pressure: float = DEFAULT_PRESSURE
+    as_arrived: bool = False
+    """Sessions start when they did, instead of when an earlier one ends."""
     sessions: int | None = None
     """How many are run, drawn at random; `None`: each recorded one once."""
     shared_tokens: int = 0
@@ -58,6 +60,8 @@ class ReplaySettings:
             raise ConfigurationError("--capacity-tokens must be at least 1024")
         if self.sessions is not None and self.sessions < 1:
             raise ConfigurationError("--sessions must be at least 1")
+        if self.as_arrived and (self.sessions or self.workers):
+            raise ConfigurationError("--as-arrived goes with neither --workers nor --sessions")
         if not self.policies or not self.seeds:
             raise ConfigurationError("a replay needs a policy and a seed")
 
@@ -69,8 +73,9 @@ class ReplayPlan:
     settings: ReplaySettings
     cells: tuple[Cell, ...]
     workers: int
+    """Sessions at a time; 0: they start as they arrived."""
     pressure: float
-    """Mean working set of all workers over all pools."""
+    """Mean working set of all workers over all pools; 0: it follows from the arrivals."""
     footprint_tokens: float
     recorded_sessions: int
 
@@ -109,7 +114,10 @@ def make_plan(settings: ReplaySettings) -> ReplayPlan:
         pressure=settings.pressure,
     )
     workers = min(base.num_workers(), number)
-    base = replace(base, workers=workers, pressure=None)
+    if settings.as_arrived:
+        workers = 0
+        base = replace(base, as_arrived=True)
+    base = replace(base, workers=workers or None, pressure=None)
     room = settings.num_backends * max(1, pool - workload.shared_tokens())
     cells = [
         replace(

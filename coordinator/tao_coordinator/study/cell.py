@@ -8,12 +8,14 @@ import hashlib
 import json
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, cast
 
 from tao_coordinator.core.parameters import Parameters
 from tao_coordinator.errors import ConfigurationError
 from tao_coordinator.scheduling.tao import Tao
+from tao_coordinator.simulation.agent_script import SessionScript
 from tao_coordinator.simulation.engine_constants import PRESETS, EngineConstants
 from tao_coordinator.simulation.fleet import BackendSpec, Fleet, FleetChange, FleetSettings
 from tao_coordinator.simulation.load import ClosedLoop, Load, OpenLoop
@@ -51,6 +53,8 @@ class Cell:
     """Working set over pool, from which the number of workers follows."""
     arrivals_per_s: float | None = None
     """Open loop instead."""
+    as_arrived: bool = False
+    """Open loop by the arrival times that the trace has recorded."""
     worker_changes: tuple[tuple[float, int], ...] = ()
     told_ratio: float = 1.0
     """Reported capacity over true capacity."""
@@ -92,8 +96,23 @@ class Cell:
         room = sum(max(1, spec.pool_tokens - shared) for spec in self.specs)
         return max(2, round(self.pressure * room / self.workload.footprint_tokens()))
 
-    def load(self) -> Load:
-        """Who starts when."""
+    @property
+    def is_open(self) -> bool:
+        """Sessions start by the clock."""
+        return self.as_arrived or self.arrivals_per_s is not None
+
+    def load(self, sessions: Sequence[SessionScript]) -> Load:
+        """Who starts when; `sessions` are in the order in which they start.
+
+        Raises:
+            ConfigurationError: arrivals are wanted that the trace does not tell.
+        """
+        if self.as_arrived:
+            times = [session.arrival_s for session in sessions]
+            known = sorted(time_s for time_s in times if time_s is not None)
+            if len(known) < len(times):
+                raise ConfigurationError("the trace does not tell when its sessions arrived")
+            return OpenLoop(arrivals_s=tuple(time_s - known[0] for time_s in known))
         if self.arrivals_per_s is not None:
             return OpenLoop(
                 arrivals_s=poisson_arrivals(self.arrivals_per_s, self.sessions, self.seed)
@@ -159,20 +178,22 @@ def run_cell_fully(cell: Cell) -> tuple[CellResult, RunRecord]:
     """The same, with every turn."""
     began_s = time.perf_counter()
     parameters, policy = cell.policy.build(Parameters())
+    sessions = cell.workload.sessions(cell.sessions, cell.seed)
+    if cell.as_arrived:
+        sessions.sort(key=lambda session: session.arrival_s or 0.0)
     settings = FleetSettings(
         backends=cell.specs,
-        load=cell.load(),
+        load=cell.load(sessions),
         parameters=parameters,
         capacity_scale=cell.policy.capacity_scale,
         changes=cell.changes,
         end_s=cell.end_s,
     )
-    sessions = cell.workload.sessions(cell.sessions, cell.seed)
     record = Fleet(settings, sessions, policy, clock=time.perf_counter).run()
     measures = measure(record, settings)
     if isinstance(policy, Tao) and isinstance(policy.place, Witness):
         measures.update(policy.place.measures())
-    measures["workers"] = 0.0 if cell.arrivals_per_s is not None else float(cell.num_workers())
+    measures["workers"] = 0.0 if cell.is_open else float(cell.num_workers())
     step = max(1, math.ceil(len(record.timeline) / MOMENTS_MAX))
     result = CellResult(
         cell_id=cell.cell_id,

@@ -41,6 +41,12 @@ def test_drawn_sessions_may_be_more_than_were_recorded(tmp_path: Path) -> None:
     assert len(cell.workload.sessions(cell.sessions, 1)) == 11
 
 
+def test_arrivals_take_the_place_of_workers(tmp_path: Path) -> None:
+    plan = make_plan(settings(write_trace(tmp_path / "t.jsonl"), as_arrived=True))
+    assert (plan.workers, plan.pressure) == (0, 0.0)
+    assert all(cell.as_arrived and cell.workers is None for cell in plan.cells)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -50,6 +56,7 @@ def test_drawn_sessions_may_be_more_than_were_recorded(tmp_path: Path) -> None:
         {"capacity_tokens": 10},
         {"sessions": 0},
         {"policies": ()},
+        {"as_arrived": True, "workers": 3},
         {"engine": "tpu"},
     ],
 )

@@ -4,6 +4,7 @@ import pytest
 from study_cells import SMALL
 
 from tao_coordinator.errors import ConfigurationError
+from tao_coordinator.simulation.load import OpenLoop
 from tao_coordinator.study.cell import CellResult, run_cell, run_cell_fully
 from tao_coordinator.study.policy_choice import PolicyChoice
 
@@ -76,6 +77,15 @@ def test_working_set_is_what_live_sessions_hold() -> None:
             context = latest.input_tokens + latest.output_tokens - script.shared_tokens
             assert moment.context_tokens == context
     assert 0.0 < result.measures["working_set"] < 0.2
+
+
+def test_recorded_arrivals_are_kept_and_missing_ones_refused() -> None:
+    scripts = SMALL.workload.sessions(3, 1)
+    cell = replace(SMALL, as_arrived=True, workers=None)
+    arrived = [replace(s, arrival_s=t) for s, t in zip(scripts, (50.0, 20.0, 90.0), strict=True)]
+    assert cell.load(arrived) == OpenLoop(arrivals_s=(0.0, 30.0, 70.0))
+    with pytest.raises(ConfigurationError, match="does not tell when"):
+        cell.load([*arrived, scripts[0]])
 
 
 def test_unknown_engine_is_named() -> None:
