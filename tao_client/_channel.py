@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     import httpx2
     from anyio.lowlevel import RunVar
 
+    _AsyncTransports = dict[str, httpx2.AsyncBaseTransport]
+
 CLIENT_NAME = f"{semconv.SCOPE_NAME}/{__version__}"
 LEASES_PATH = "/tao/v1/leases"
 KEEP_ALIVE_S = 4.0
@@ -75,10 +77,8 @@ class SyncChannel:
         self._config = config
         self._client = httpx2.Client(limits=_limits(), verify=_verification(config))
         # Beneath the client, which would log a line for each request; it has chosen the proxies.
-        self._transports = {
-            endpoint: self._client._transport_for_url(httpx2.URL(endpoint))
-            for endpoint in config.endpoints
-        }
+        choose = self._client._transport_for_url
+        self._transports = {one: choose(httpx2.URL(one)) for one in config.endpoints}
         self.is_closed = False
 
     def ask(self, action: Ask) -> Reply:
@@ -142,20 +142,18 @@ class AsyncChannel:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._clients: RunVar[tuple[httpx2.AsyncClient, AsyncGenerator[None]]] | None = None
+        self._opened: RunVar[tuple[_AsyncTransports, AsyncGenerator[None]]] | None = None
 
     async def ask(self, action: Ask) -> Reply:
         """One lease request."""
         import anyio
-        import httpx2
 
         deadline_s = time.monotonic() + action.time_limit_s
         is_retry = False
         with anyio.move_on_after(action.time_limit_s):
             while True:
                 try:
-                    client = await self._opened()
-                    transport = client._transport_for_url(httpx2.URL(action.endpoint))
+                    transport = (await self._transports())[action.endpoint]
                     request = lease_request(self._config, action, _left(deadline_s))
                     response = await transport.handle_async_request(request)
                     try:
@@ -168,20 +166,21 @@ class AsyncChannel:
                 is_retry = True
         return NoAnswer("nothing heard in time")
 
-    async def _opened(self) -> "httpx2.AsyncClient":
-        if self._clients is None:
+    async def _transports(self) -> "_AsyncTransports":
+        if self._opened is None:
             from anyio.lowlevel import RunVar
 
-            self._clients = RunVar("tao_client")
-        found = self._clients.get(None)
+            self._opened = RunVar("tao_client")
+        found = self._opened.get(None)
         if found is None:
             import httpx2
 
             client = httpx2.AsyncClient(limits=_limits(), verify=_verification(self._config))
             keeper = _close_with_loop(client)
             await anext(keeper)
-            found = (client, keeper)
-            self._clients.set(found)
+            choose = client._transport_for_url
+            found = ({one: choose(httpx2.URL(one)) for one in self._config.endpoints}, keeper)
+            self._opened.set(found)
         return found[0]
 
 

@@ -1,10 +1,12 @@
-"""For tests of agents: what the SDK would have sent, without any network.
+"""For tests of agents: what the SDK would have sent, and a model that plays a script. No network.
 
-from tao_client.testing import capture_events
+from tao_client.testing import ScriptedModel, ToolRequest, capture_events
 
 def test_agent_tells_of_its_tools():
+    model = ScriptedModel(ToolRequest("bash", {"command": "ls"}), "done")
+    client = tao.wrap(OpenAI(http_client=model.http_client(), api_key="none"))
     with capture_events() as events:
-        run_agent()
+        run_agent(client)
     assert [event.name for event in events][:2] == ["tao.session.start", "tao.tool.start"]
 """
 
@@ -14,8 +16,19 @@ from contextlib import contextmanager
 from tao_client import _connection, _conversations
 from tao_client._events import AttributeValue as AttributeValue
 from tao_client._events import Event as Event
+from tao_client._scripted_model import Reply as Reply
+from tao_client._scripted_model import ScriptedModel as ScriptedModel
+from tao_client._scripted_model import ToolRequest as ToolRequest
 
-__all__ = ["AttributeValue", "Event", "capture_events", "reset"]
+__all__ = [
+    "AttributeValue",
+    "Event",
+    "Reply",
+    "ScriptedModel",
+    "ToolRequest",
+    "capture_events",
+    "reset",
+]
 
 
 @contextmanager

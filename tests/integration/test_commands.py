@@ -1,4 +1,4 @@
-"""`tao demo` and `tao bench lease` as a user runs them: whole processes, small sizes."""
+"""`tao demo`, `tao bench lease|sdk` as a user runs them: whole processes, small sizes."""
 
 import json
 import os
@@ -108,3 +108,27 @@ def test_bench_lease_measures_residents() -> None:
     assert body["num_held"] == 19
     assert body["lease_beside_plans"]["p50_ms"] > 0
     assert 0 < body["lease"]["p50_ms"] <= body["lease"]["p99_ms"] <= body["lease"]["max_ms"]
+
+
+@pytest.mark.timeout(120)
+def test_bench_sdk_measures_scheduled_calls_and_told_events() -> None:
+    process = tao("bench", "sdk", "--calls", "3", "--events", "40", "--json")
+    out, err = process.communicate(timeout=110)
+    assert process.returncode == 0, err
+    body = json.loads(out)
+    warm_up = 10
+    assert body["num_granted"] == 2 * (3 + warm_up), "of the wrapped clients, and of no other"
+    assert body["num_tool_starts"] == 200 // 2 + 40 // 2
+    assert set(body["call_ms"]) == {"sync", "async", "no coordinator"}
+    for cost in body["call_ms"].values():
+        assert cost["bare"] > 0
+        assert cost["ratio"] == pytest.approx(cost["wrapped"] / cost["bare"])
+    assert body["event_us"]["hot"] > 0
+    assert body["import_ms"]["tao_client"] > 0
+
+
+def test_bench_sdk_refuses_nonsense_in_one_line() -> None:
+    process = tao("bench", "sdk", "--calls", "0")
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 2
+    assert err.strip() == "tao: --calls must be at least 1 and --events at least 2"

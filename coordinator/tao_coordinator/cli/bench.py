@@ -4,7 +4,7 @@ import argparse
 import json
 import sys
 
-from tao_coordinator.cli import bench_readiness
+from tao_coordinator.cli import bench_readiness, bench_sdk
 
 
 def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -15,6 +15,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     _register_relay(benchmarks)
     _register_decision(benchmarks)
     bench_readiness.register(benchmarks)
+    bench_sdk.register(benchmarks)
 
 
 def _register_lease(benchmarks: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

@@ -5,8 +5,9 @@
 
 import asyncio
 import gc
-from collections.abc import Iterator
-from typing import Any
+import inspect
+from collections.abc import Coroutine, Iterator
+from typing import Any, TypeVar
 
 import pytest
 from framework_site import Site
@@ -20,10 +21,8 @@ import tao_client as tao
 from tao_integrations.litellm import acompletion, completion
 
 MESSAGES = [{"role": "user", "content": "say hello"}]
+T = TypeVar("T")
 WAYS = ["plain", "async", "stream", "async stream"]
-
-KEPT: list[Any] = []
-"""litellm's clients: their loops are closed, and nobody else's test shall collect their sockets."""
 
 
 class Pair:
@@ -36,7 +35,7 @@ class Pair:
         self.coordinator.backend_url = self.leased.url
 
     def call(self, way: str, model: str = "openai/sim", **more: Any) -> str:
-        return asyncio.run(self.acall(way, model, **more))
+        return run(self.acall(way, model, **more))
 
     async def acall(self, way: str, model: str = "openai/sim", **more: Any) -> str:
         settings: dict[str, Any] = {
@@ -62,6 +61,28 @@ class Pair:
         assert [one["outcome"] for one in self.coordinator.releases] == [outcome] * count
 
 
+async def close_clients() -> None:
+    """Those that litellm keeps for later: of this loop, and of no loop."""
+    kept: Any = litellm.in_memory_llm_clients_cache
+    for client in kept.cache_dict.values():
+        closing = client.close()
+        if inspect.isawaitable(closing):
+            await closing
+    kept.flush_cache()
+
+
+def run(main: Coroutine[object, object, T]) -> T:
+    """Run it in a loop of its own, and let nothing be left of that."""
+
+    async def whole() -> T:
+        try:
+            return await main
+        finally:
+            await close_clients()
+
+    return asyncio.run(whole())
+
+
 @pytest.fixture
 def pair(site: Site) -> Iterator[Pair]:
     made = Pair(site)
@@ -69,12 +90,9 @@ def pair(site: Site) -> Iterator[Pair]:
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     yield made
+    loop.run_until_complete(close_clients())
     asyncio.set_event_loop(None)
     loop.close()
-    clients: Any = litellm.in_memory_llm_clients_cache
-    KEPT.extend(clients.cache_dict.values())
-    clients.flush_cache()
-    gc.collect()
     for stub in (made.own, made.leased):
         stub.close()
 
@@ -109,7 +127,7 @@ def test_litellm_calls_at_once_keep_their_sessions_apart(pair: Pair) -> None:
     async def both() -> None:
         await asyncio.gather(one("a"), one("b"))
 
-    asyncio.run(both())
+    run(both())
 
     assert sorted(call.headers["x-session-id"] for call in pair.leased.calls) == ["a", "b"]
     pair.assert_released("completed", 2)

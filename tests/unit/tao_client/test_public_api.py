@@ -52,7 +52,15 @@ def test_every_error_is_drawn_in_the_tree() -> None:
 
 
 def test_testing_names_are_these() -> None:
-    assert set(testing.__all__) == {"AttributeValue", "Event", "capture_events", "reset"}
+    assert set(testing.__all__) == {
+        "AttributeValue",
+        "Event",
+        "Reply",
+        "ScriptedModel",
+        "ToolRequest",
+        "capture_events",
+        "reset",
+    }
 
 
 def test_public_types_are_complete() -> None:
