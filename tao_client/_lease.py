@@ -70,6 +70,8 @@ class Affinity:
     headers: Mapping[str, str]
     """Headers that a gateway in front of the backends obeys; often none."""
     strength: Literal["hard", "soft"]
+    served_by_headers: tuple[str, ...] = ()
+    """Response headers that tell which backend a gateway took; they go back with the release."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +289,11 @@ def read_reply(status: int, body: bytes) -> Reply:
     return refusal
 
 
+def _texts(value: object) -> tuple[str, ...]:
+    listed = cast("list[object]", value) if isinstance(value, list) else []
+    return tuple(item for item in listed if isinstance(item, str))
+
+
 def _read_grant(fields: dict[str, object]) -> Grant:
     affinity = _mapping(fields["affinity"])
     base_url = _text(affinity["base_url"]).rstrip("/")
@@ -303,6 +310,7 @@ def _read_grant(fields: dict[str, object]) -> Grant:
             base_url=base_url,
             headers={name: _text(value) for name, value in headers.items()},
             strength="hard" if affinity.get("strength") == "hard" else "soft",
+            served_by_headers=_texts(affinity.get("served_by_headers")),
         ),
         receipt=Receipt(
             policy=str(receipt.get("policy", "")),

@@ -142,6 +142,7 @@ class Passage:
     def answered(self, response: "httpx2.Response") -> None:
         """The head of the reply is there."""
         self._is_error = response.status_code >= 400
+        self.turn.answered(response.headers)
         if response.headers.get("content-encoding", "identity") != "identity":
             return
         if response.headers.get("content-type", "").startswith("text/event-stream"):

@@ -6,6 +6,7 @@ The same object serves `Session.turn` (any HTTP client) and the transports of `w
 import json
 import os
 import time
+from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from tao_client._connection import Connection
 
 Outcome = Literal["completed", "error", "cancelled"]
+
+SERVED_BY_LENGTH_MAX = 512
+"""A longer header names no backend."""
 
 
 class Turn:
@@ -50,6 +54,7 @@ class Turn:
         self._asked_s = 0.0
         self._is_finished = False
         self._usage: dict[str, int | float] = {}
+        self._served_by: dict[str, str] = {}
 
     @property
     def affinity(self) -> Affinity | None:
@@ -71,7 +76,10 @@ class Turn:
         if traceparent is not None:
             headers["traceparent"] = traceparent
         if self._grant is not None:
-            headers.update(self._grant.affinity.headers)
+            minted = self._grant.affinity.headers
+            taken = {name.lower() for name in minted}
+            headers = {name: value for name, value in headers.items() if name.lower() not in taken}
+            headers.update(minted)
         return headers
 
     @property
@@ -107,6 +115,18 @@ class Turn:
         }
         self._usage.update({name: value for name, value in given.items() if value is not None})
 
+    def answered(self, headers: Mapping[str, str]) -> None:
+        """Note which backend served the call, where a gateway's answer tells.
+
+        Args:
+            headers: Of the response; looked up by lower-case names.
+        """
+        affinity = self.affinity
+        for name in () if affinity is None else affinity.served_by_headers:
+            value = headers.get(name)
+            if value and len(value) <= SERVED_BY_LENGTH_MAX:
+                self._served_by[name] = value
+
     def acquire(self) -> None:
         """Wait for the lease on this thread. Raises `HoldTimeoutError` past `timeout_s`."""
         self._asked_s = time.monotonic()
@@ -138,6 +158,7 @@ class Turn:
                 "outcome": outcome,
                 **self._usage,
                 "duration_s": round(time.monotonic() - self._started_s, 6),
+                **({"served_by": self._served_by} if self._served_by else {}),
             }
             self._session.last_release = (self._lease, body)
             self._connection.courier.release(self._lease, json.dumps(body).encode())

@@ -16,7 +16,7 @@ from starlette.types import Scope, Send
 
 from tao_coordinator.config import BackendConfig
 from tao_coordinator.core.effects import Hold
-from tao_coordinator.core.events import LeaseReleased, TurnOutcome, TurnRequested
+from tao_coordinator.core.events import Headers, LeaseReleased, TurnOutcome, TurnRequested
 from tao_coordinator.errors import EngineError, RequestError
 from tao_coordinator.service import receipts
 from tao_coordinator.service.relay.call import ModelCall
@@ -71,6 +71,8 @@ class _Way:
     base_url: str
     affinity: Mapping[str, str]
     receipt: bytes
+    served_by_names: tuple[str, ...] = ()
+    """Response headers that tell which backend a gateway took."""
     lease_id: str | None
     """`None`: sent without one, since the engine has failed."""
 
@@ -100,6 +102,7 @@ class Passage:
         """Of the reply whose bytes the client is getting."""
         self._sent_s = 0.0
         self._ttft_s: float | None = None
+        self._served_by: Headers = ()
 
     async def run(self) -> None:
         """Serve the call.
@@ -190,6 +193,7 @@ class Passage:
             base_url=grant.base_url,
             affinity=affinity_headers(grant, self._identity.session_id),
             receipt=receipts.granted_header(grant, attempt),
+            served_by_names=grant.served_by_names,
             lease_id=grant.lease_id,
         )
 
@@ -221,6 +225,7 @@ class Passage:
             output_tokens=None if usage is None else usage.output_tokens,
             ttft_s=self._ttft_s,
             duration_s=time.monotonic() - self._sent_s if is_done else None,
+            served_by=self._served_by,
         )
         if is_done and usage is not None and usage.input_tokens is not None:
             self._desk.sizes.learn(self._size_key, self._call.input_chars, usage.input_tokens)
@@ -268,6 +273,8 @@ class Passage:
         return await self._desk.upstream.send("POST", self._url(way), headers, self._call.content)
 
     async def _pass_on(self, way: _Way, response: aiohttp.ClientResponse) -> TurnOutcome:
+        named = ((name, response.headers.get(name)) for name in way.served_by_names)
+        self._served_by = tuple((name, value) for name, value in named if value)
         kind = response.headers.get("content-type", "").encode("latin-1", "replace")
         is_stream = kind.startswith(_EVENT_STREAM)
         if self._has_begun and (response.status != 200 or not is_stream):
