@@ -13,7 +13,16 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final, NoReturn, cast
 
-COMMANDS: Final = ("coordinator", "sim_backend", "demo", "replay", "study", "bench")
+COMMANDS: Final = (
+    "coordinator",
+    "doctor",
+    "drain",
+    "sim_backend",
+    "demo",
+    "replay",
+    "study",
+    "bench",
+)
 """Modules of this package, in the order of `tao --help`."""
 
 EXIT_USAGE: Final = 2

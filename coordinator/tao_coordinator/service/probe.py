@@ -4,6 +4,7 @@ Every wait and every size is bounded; whatever a peer does ends in a `Look` or a
 """
 
 import asyncio
+import os
 import time
 from dataclasses import dataclass
 from typing import Final
@@ -185,8 +186,9 @@ def _reason(error: Exception) -> str:
     """One line: the operating system's own words where they are at the bottom of the chain."""
     text = str(error) or type(error).__name__
     for cause in _chain(error):
-        if isinstance(cause, OSError) and cause.strerror:
-            text = cause.strerror
+        if isinstance(cause, OSError) and cause.errno and cause.strerror:
+            # Not its own text: asyncio puts addresses in there.
+            text = os.strerror(cause.errno)
     return text.splitlines()[0][:200]
 
 

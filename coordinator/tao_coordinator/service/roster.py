@@ -118,6 +118,8 @@ class Roster:
             self._dispatch([BackendDrained(backend_id=backend_id)])
             entry.leaving = group.create_task(self._leave(backend_id), name=f"drain {backend_id}")
             _log.info("backend %s drains by %s", backend_id, source)
+            if all(other.leaving for other in self._entries.values()):
+                _log.warning("no backend is left: new turns are refused until one is added")
         return True
 
     def sync(self, source: str, configs: Iterable[BackendConfig]) -> None:
