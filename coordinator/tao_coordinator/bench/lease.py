@@ -102,7 +102,7 @@ def run(
         for backend in backends:
             arguments += ["--backend", backend.wait_for_url()]
         coordinator = children.start("coordinator", arguments)
-        client = _Client(coordinator.wait_for_url())
+        client = LeaseClient(coordinator.wait_for_url())
         client.wait_until_ready()
         on_progress(f"{num_sessions} sessions take their first turn")
         for number in range(num_sessions):
@@ -137,7 +137,7 @@ class _Times:
     num_resident: int = 0
 
 
-def _measure(client: "_Client", num_sessions: int, num_calls: int) -> _Times:
+def _measure(client: "LeaseClient", num_sessions: int, num_calls: int) -> _Times:
     draw = random.Random(1)
     times = _Times()
     for index in range(num_calls):
@@ -152,7 +152,7 @@ def _measure(client: "_Client", num_sessions: int, num_calls: int) -> _Times:
     return times
 
 
-def _gather(client: "_Client", num_crowd: int) -> int:
+def _gather(client: "LeaseClient", num_crowd: int) -> int:
     """Sessions that have started, and come back with more than there is room for."""
     for number in range(num_crowd):
         client.turn(f"c{number}", 50, _CROWD_MODEL)
@@ -162,14 +162,26 @@ def _gather(client: "_Client", num_crowd: int) -> int:
     )
 
 
-class _Client:
+class LeaseClient:
+    """A client of the lease API on one keep-alive connection."""
+
     def __init__(self, url: str) -> None:
+        """Connect at the first call.
+
+        Args:
+            url: The coordinator's.
+        """
         parts = urlsplit(url)
         assert parts.hostname is not None
         self._connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=_CALL_S)
         self._num_requests = 0
 
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
     def call(self, method: str, path: str, body: dict[str, object] | None) -> tuple[int, bytes]:
+        """One request; status and body of its answer."""
         payload = None if body is None else json.dumps(body)
         headers = {} if body is None else {"Content-Type": "application/json"}
         self._connection.request(method, path, payload, headers)
@@ -177,6 +189,7 @@ class _Client:
         return answer.status, answer.read()
 
     def wait_until_ready(self) -> None:
+        """Return once a backend is healthy; `OSError` when none becomes it."""
         deadline_s = time.monotonic() + _READY_S
         while self.call("GET", "/readyz", None)[0] != 200:
             if time.monotonic() > deadline_s:

@@ -4,7 +4,7 @@ import argparse
 import json
 import sys
 
-from tao_coordinator.cli import bench_readiness, bench_sdk
+from tao_coordinator.cli import bench_events, bench_readiness, bench_sdk
 
 
 def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -16,6 +16,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     _register_decision(benchmarks)
     bench_readiness.register(benchmarks)
     bench_sdk.register(benchmarks)
+    bench_events.register(benchmarks)
 
 
 def _register_lease(benchmarks: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

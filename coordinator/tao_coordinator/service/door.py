@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from http import HTTPMethod
 from typing import Final
 
+from prometheus_client import Histogram
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
@@ -54,6 +55,7 @@ class Door:
             if "POST" in (route.methods or ()) and "{" not in route.path
         }
         self._metrics = metrics
+        self._timers: dict[tuple[str, str, int], Histogram] = {}
         self._authorization = None if api_key is None else f"Bearer {api_key}".encode("ascii")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -115,11 +117,14 @@ class Door:
             raise RequestError(401, "unauthorized", "the right API key is required")
 
     def _time(self, scope: Scope, status: int, elapsed_s: float) -> None:
-        route = scope.get("route")
-        method = scope["method"]
-        self._metrics.http_s.labels(
-            getattr(route, "path", OTHER), method if method in _METHODS else OTHER, status
-        ).observe(elapsed_s)
+        path = getattr(scope.get("route"), "path", OTHER)
+        method = scope["method"] if scope["method"] in _METHODS else OTHER
+        # Routes, methods and statuses are few; looking labels up costs more than observing.
+        key = (path, method, status)
+        timer = self._timers.get(key)
+        if timer is None:
+            timer = self._timers[key] = self._metrics.http_s.labels(*key)
+        timer.observe(elapsed_s)
 
 
 def _response_to(error: Exception, scope: Scope) -> Response:
