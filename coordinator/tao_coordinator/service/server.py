@@ -27,6 +27,7 @@ from tao_coordinator.service.app import build_app
 from tao_coordinator.service.backend_sources import start_sources
 from tao_coordinator.service.backends_file import BackendsFile
 from tao_coordinator.service.history_file import HistoryFile
+from tao_coordinator.service.http_protocol import BoundedHttpProtocol
 from tao_coordinator.service.metrics import ServiceMetrics
 from tao_coordinator.service.plan_worker import PlanWorker
 from tao_coordinator.service.relay.routes import Relay
@@ -108,7 +109,7 @@ def serve(
         server = _Server(
             uvicorn.Config(
                 build_app(runtime, metrics, config.api_key, relay, roster),
-                http="httptools",
+                http=BoundedHttpProtocol,
                 ws="none",
                 lifespan="off",
                 log_config=None,

@@ -1,0 +1,82 @@
+"""uvicorn's HTTP protocol with bounds on the head of a request, which it has not itself.
+
+A peer that sends a head byte by byte, or one without end, would hold a connection or the memory for
+good. Bodies have bounds of their own (`service.bodies`).
+"""
+
+import asyncio
+from typing import Any, Final, cast
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+HEAD_S_MAX: Final = 10.0
+"""From the first byte of a request to the end of its head."""
+HEAD_BYTES_MAX: Final = 64 * 1024
+"""Request line and headers, counted by whole reads of the socket."""
+
+
+class BoundedHttpProtocol(HttpToolsProtocol):
+    """Closes connections whose head takes too long or too much, or that never send anything."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._is_in_head = False
+        self._head_bytes = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A peer is here; without a first byte it is idle like any kept connection."""
+        super().connection_made(cast("asyncio.Transport", transport))
+        self.timeout_keep_alive_task = self.loop.call_later(
+            self.timeout_keep_alive, self.timeout_keep_alive_handler
+        )
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The peer is gone."""
+        self._end_head()
+        self._unset_keepalive_if_required()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse, and count what belongs to an unfinished head."""
+        super().data_received(data)
+        if self._is_in_head:
+            self._head_bytes += len(data)
+            if self._head_bytes > HEAD_BYTES_MAX:
+                self._refuse(b"431 Request Header Fields Too Large")
+
+    def on_message_begin(self) -> None:
+        """The first byte of a request."""
+        super().on_message_begin()
+        self._end_head()
+        self._is_in_head = True
+        self._head_timer = self.loop.call_later(HEAD_S_MAX, self._head_took_too_long)
+
+    def on_headers_complete(self) -> None:
+        """The head is there."""
+        self._end_head()
+        super().on_headers_complete()
+
+    def _end_head(self) -> None:
+        self._is_in_head = False
+        self._head_bytes = 0
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _head_took_too_long(self) -> None:
+        # None before the first request, whatever its type says.
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        if cycle is not None and not cycle.response_complete:
+            # It waits behind the answer to the request before, which also holds up reading.
+            self._head_timer = self.loop.call_later(HEAD_S_MAX, self._head_took_too_long)
+        else:
+            self._refuse(b"408 Request Timeout")
+
+    def _refuse(self, status: bytes) -> None:
+        self._end_head()
+        if not self.transport.is_closing():
+            self.transport.write(
+                b"HTTP/1.1 " + status + b"\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+            )
+            self.transport.close()
