@@ -113,7 +113,7 @@ def run(settings: Settings, on_progress: Callable[[str], None]) -> EventsResult:
             client.wait_until_ready()
             on_progress(f"{settings.num_sessions} sessions take their first turn")
             for number in range(settings.num_sessions):
-                client.turn(session_name(number))
+                client.turn(session_name(number), model="")
             bench = _Bench(settings, children, url, client, coordinator.process.pid)
             return bench.measure(decoded, on_progress)
 
@@ -272,7 +272,7 @@ class _Bench:
         number = 0
         while time.perf_counter() < ends_s or len(times_s) < 2:
             number = (number + 7) % self._settings.num_sessions
-            times_s.append(self._client.turn(session_name(number))[0])
+            times_s.append(self._client.turn(session_name(number), model="")[0])
         return times_s
 
 
