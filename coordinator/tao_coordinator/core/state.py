@@ -166,7 +166,7 @@ class State:
         """
         if session.is_started or session.parent_id is None:
             return self.resident_tokens(session, backend)
-        parents = self.of_id(session.parent_id)
+        parents = [p for p in self.of_id(session.parent_id) if p.key.model == session.key.model]
         return max((self.resident_tokens(parent, backend) for parent in parents), default=0)
 
     def tenant_weight(self, tenant: str) -> float:
