@@ -96,7 +96,12 @@ def has_endpoint_variable() -> bool:
 
 
 def _checked_endpoints(given: str | Sequence[str]) -> tuple[str, ...]:
-    texts = given.split(",") if isinstance(given, str) else list(given)
+    try:
+        texts = given.split(",") if isinstance(given, str) else [str.strip(one) for one in given]
+    except TypeError:
+        raise ConfigurationError(
+            f"the endpoint {given!r} is neither a URL nor a sequence of URLs: pass text, {_EXAMPLE}"
+        ) from None
     if not any(text.strip() for text in texts):
         raise ConfigurationError(
             f"no coordinator named: pass its URL to connect() or set {ENDPOINT_VARIABLE}, "

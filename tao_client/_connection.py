@@ -36,6 +36,7 @@ from tao_client.errors import ConfigurationError
 logger = logging.getLogger("tao_client")
 
 FLUSH_LIMIT_S = 1.0
+NOT_SCHEDULED = "calls are not scheduled: %s"
 _SETUP_ERRORS = frozenset({"unauthorized", "incompatible_client", "malformed_request"})
 
 
@@ -45,7 +46,7 @@ class Connection:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.coordinators = Coordinators(config.endpoints)
-        self.channel = SyncChannel(config)
+        self.channel = _opened_channel(config)
         self.async_channel = AsyncChannel(config)
         self.courier = Courier(self.channel, self.coordinators)
         self.emitter = self._make_emitter() if config.events else None
@@ -276,15 +277,34 @@ def _connect_by_itself() -> None:
             return
         config = _process.inherited_config
         if config is None and _config.has_endpoint_variable() and not _config.is_disabled():
-            try:
-                config = resolve_config()
-            except ConfigurationError as error:
-                logger.warning("calls are not scheduled: %s", error)
+            config = _from_environment()
         if config is not None:
-            _process.connection = Connection(config)
+            try:
+                _process.connection = Connection(config)
+            except ConfigurationError as error:
+                logger.warning(NOT_SCHEDULED, error)
         # Looked at once: an environment that changes later takes a `connect`. Said last, because
         # other threads look at it without the lock.
         _process.may_connect_by_itself = False
+
+
+def _from_environment() -> Config | None:
+    try:
+        return resolve_config()
+    except ConfigurationError as error:
+        logger.warning(NOT_SCHEDULED, error)
+        return None
+
+
+def _opened_channel(config: Config) -> SyncChannel:
+    try:
+        return SyncChannel(config)
+    except Exception as error:
+        # Whatever an HTTP client cannot be made of: a proxy variable, a missing certificate file.
+        raise ConfigurationError(
+            f"no HTTP client can be made here ({type(error).__name__}: {error}): check "
+            "HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and SSL_CERT_FILE"
+        ) from error
 
 
 def _flush_when_worker_ends() -> None:

@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -83,6 +84,12 @@ def test_endpoint_that_cannot_work_is_refused_with_the_fix(given: str | Sequence
     assert isinstance(caught.value, TaoError)
     assert isinstance(caught.value, ValueError)
     assert "password" not in str(caught.value)
+
+
+@pytest.mark.parametrize("given", [7, ["http://a", 3], b"http://a"])
+def test_endpoint_that_is_no_text_is_refused_with_the_fix(given: Any) -> None:
+    with pytest.raises(ConfigurationError, match="pass text, for example"):
+        resolve_config(given)
 
 
 @pytest.mark.parametrize("key", ["two words", "line\n", "umläut"])

@@ -176,6 +176,40 @@ def test_environment_that_cannot_work_is_told_once(
     assert "coordinator:8700" in caplog.text
 
 
+def test_proxy_that_cannot_work_is_told_and_harms_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("ALL_PROXY", "gopher://x")
+    with pytest.raises(tao.ConfigurationError, match="ALL_PROXY"):
+        tao.connect(free_url())
+    monkeypatch.setenv("TAO_ENDPOINT", free_url())
+    testing.reset()
+    with tao.session() as s, s.turn(model="m") as turn:
+        assert turn.affinity is None
+    assert [one.levelname for one in caplog.records] == ["WARNING"]
+
+
+def test_events_that_come_while_all_are_away_are_dropped() -> None:
+    tao.connect(free_url(), events=False)
+    connection = _connection.active()
+    assert connection is not None
+    (endpoint,) = connection.config.endpoints
+    connection.coordinators.record_no_answer(endpoint, "x")
+    assert not connection._post_events(b"", "application/x-protobuf", 1.0)
+
+
+def test_second_thread_at_the_first_use_finds_the_first_ones_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It has waited for the lock, and must not make another."""
+    monkeypatch.setenv("TAO_ENDPOINT", free_url())
+    testing.reset()
+    first = _connection.active()
+    assert first is not None
+    _connection._connect_by_itself()
+    assert _connection.active() is first
+
+
 def test_event_without_anybody_to_send_it_to_is_nothing() -> None:
     event = make_event("tao.session.start", "s", {})
     _connection.emit(event)

@@ -402,6 +402,17 @@ def test_nobody_listening_costs_nothing(
     span.end()
 
 
+def test_processor_forgets_the_spans_of_its_parent_process(
+    events: list[Event], tracer: Tracer, processor: tao.SpanProcessor
+) -> None:
+    """The hook itself, called here; a whole forked process is in the next test."""
+    span = tracer.start_span("x", attributes=TOOL | IN_CONVERSATION)
+    _span_processor._forget_parent_process()
+    assert len(processor._live) == 0
+    span.end()
+    assert names(events) == ["tao.tool.start"]
+
+
 def test_forked_child_tells_its_own_spans_only() -> None:
     script = """
 import os
