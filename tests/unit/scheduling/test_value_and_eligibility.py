@@ -18,7 +18,7 @@ def credit(
 
 def call(d: EngineDriver, session_id: str, tokens: int = 10_000, **fields: object) -> str:
     """A whole turn; where it ran."""
-    request_id = d.ask(session_id, tokens, **fields)
+    request_id = d.ask(session_id, tokens, **fields)  # pyright: ignore[reportArgumentType]
     d.done(request_id, input_tokens=tokens, output_tokens=100)
     return d.backend_of(request_id)
 

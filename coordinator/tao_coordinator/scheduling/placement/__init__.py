@@ -8,6 +8,7 @@ The mathematics is in the modules' headers and, as one text, in docs/placement.m
 
 from tao_coordinator.scheduling.placement.effort import FULL as FULL
 from tao_coordinator.scheduling.placement.effort import INSTANT as INSTANT
+from tao_coordinator.scheduling.placement.effort import INSTANT_OVERDUE as INSTANT_OVERDUE
 from tao_coordinator.scheduling.placement.effort import LOOP as LOOP
 from tao_coordinator.scheduling.placement.effort import Effort as Effort
 from tao_coordinator.scheduling.placement.plan import Certificate as Certificate

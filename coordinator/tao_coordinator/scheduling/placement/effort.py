@@ -33,6 +33,10 @@ class Effort:
 
 INSTANT = Effort(work=20_000, rung_max=Rung.LOCAL_RATIO)
 """One Cohen-Katz-Raz plan with improving passes: for use inside a loop."""
+INSTANT_OVERDUE = Effort(work=20_000, rung_max=Rung.STAGE_FILL)
+"""The same and a second plan made without class, for problems in which sessions are overdue: local
+ratio on whole vectors alone loses a tenth to a quarter of their credit. Twice to four times as
+long."""
 LOOP = Effort(work=50_000, token_gap=0.005)
 """All rungs, about 50 ms at most."""
 FULL = Effort(work=1_500_000, token_gap=0.005)

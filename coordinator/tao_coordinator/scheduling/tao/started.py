@@ -21,7 +21,13 @@ from tao_coordinator.core.plans import (
     PlanRecord,
 )
 from tao_coordinator.core.state import State
-from tao_coordinator.scheduling.placement import INSTANT, PlacementProblem, Plan, solve
+from tao_coordinator.scheduling.placement import (
+    INSTANT,
+    INSTANT_OVERDUE,
+    PlacementProblem,
+    Plan,
+    solve,
+)
 from tao_coordinator.scheduling.policy import Assignment
 from tao_coordinator.scheduling.tao import aside, competition, recording
 from tao_coordinator.scheduling.tao.aside import Snapshot
@@ -44,8 +50,8 @@ Place = Callable[[PlacementProblem], Plan]
 
 
 def place_instantly(problem: PlacementProblem) -> Plan:
-    """One Cohen-Katz-Raz plan with improving passes."""
-    return solve(problem, INSTANT)
+    """One Cohen-Katz-Raz plan with improving passes; with overdue sessions the better of two."""
+    return solve(problem, INSTANT_OVERDUE if problem.classes.any() else INSTANT)
 
 
 class StartedSessions:
