@@ -22,6 +22,8 @@ class RelayBackendStub(ApiBackendStub):
         self.metrics_page = page(capacity)
         self.metrics_status = 200
         self.fault = ""
+        self.reply_headers: dict[str, str] = {}
+        """Of embeddings."""
         self.endless_pause_s = 0.02
         self.num_hung_up = 0
         """Clients that left in the middle of an endless stream."""
@@ -43,7 +45,13 @@ class RelayBackendStub(ApiBackendStub):
             vector = {"object": "embedding", "index": 0, "embedding": [0.5, 0.25]}
             usage = {"prompt_tokens": 3, "total_tokens": 3}
             reply = {"object": "list", "data": [vector], "model": MODEL, "usage": usage}
-            send_json(handler, 200, reply)
+            content = json.dumps(reply).encode()
+            handler.send_response(200)
+            headers = {"content-type": "application/json", "content-length": str(len(content))}
+            for name, value in (headers | self.reply_headers).items():
+                handler.send_header(name, value)
+            handler.end_headers()
+            handler.wfile.write(content)
         else:
             super().handle(handler, request)
 

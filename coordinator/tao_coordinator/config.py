@@ -166,6 +166,11 @@ class BackendConfig:
                 f"backend {self.backend_id}: --redirect sends callers there themselves, and"
                 " --backend-api-key is never handed out: choose one"
             )
+        if self.redirect and (self.gateway is not None or self.data_parallel_rank is not None):
+            raise ConfigurationError(
+                f"backend {self.backend_id}: --redirect cannot tell a gateway, or a rank, which"
+                " engine is meant; leave it out and calls are relayed"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

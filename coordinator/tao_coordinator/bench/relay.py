@@ -160,12 +160,14 @@ def _wait_until_ready(url: str) -> None:
 
 
 def body_of(cell: Cell, session: str) -> bytes:
-    """A chat call of about the cell's size."""
+    """A chat call of the cell's size."""
     document: dict[str, object] = {"model": "bench", "program_id": session}
     if cell.is_stream:
         document["stream"] = True
-    content = "x" * (cell.body_bytes - 150)
-    document["messages"] = [{"role": "user", "content": content}]
+    message = {"role": "user", "content": ""}
+    document["messages"] = [message]
+    empty = json.dumps(document, separators=(",", ":"))
+    message["content"] = "x" * (cell.body_bytes - len(empty))
     return json.dumps(document, separators=(",", ":")).encode()
 
 
