@@ -22,6 +22,8 @@ class RelayBackendStub(ApiBackendStub):
         self.metrics_page = page(capacity)
         self.metrics_status = 200
         self.fault = ""
+        self.peers: set[object] = set()
+        """Connections, by their other end."""
         self.reply_headers: dict[str, str] = {}
         """Of embeddings."""
         self.endless_pause_s = 0.02
@@ -35,6 +37,7 @@ class RelayBackendStub(ApiBackendStub):
         self._server.server_close()
 
     def handle(self, handler: BaseHTTPRequestHandler, request: Recorded) -> None:
+        self.peers.add(handler.client_address)
         if request.path == "/metrics":
             send(handler, self.metrics_status, self.metrics_page.encode(), "text/plain")
         elif request.path == "/v1/models":

@@ -8,12 +8,14 @@ from typing import Any, TypeVar
 
 from starlette.types import ASGIApp, Message
 
+from tao_coordinator.config import BackendConfig, CoordinatorConfig
 from tao_coordinator.core.effects import Effect, Grant, Hold, Receipt, Reject, RejectReason
 from tao_coordinator.core.events import Event, TurnRequested
 from tao_coordinator.core.observation import BackendView, Counters, Observation, ReadinessView
 from tao_coordinator.core.plans import PlanLog, PlanRecord
 from tao_coordinator.service.app import build_app
 from tao_coordinator.service.metrics import ServiceMetrics
+from tao_coordinator.service.relay.routes import Relay
 from tao_coordinator.service.runtime import Runtime
 
 EventType = TypeVar("EventType")
@@ -237,7 +239,12 @@ class Service:
         self.engine = engine or FakeEngine()
         metrics = ServiceMetrics()
         self.runtime = Runtime(self.engine, metrics)
-        self.app: ASGIApp = build_app(self.runtime, metrics, api_key)
+        config = CoordinatorConfig(
+            backends=(BackendConfig(backend_id="gpu-0", base_url="http://gpu-0:8000"),),
+            api_key=api_key,
+        )
+        relay = Relay(self.runtime, {}, config)
+        self.app: ASGIApp = build_app(self.runtime, metrics, api_key, relay)
 
     def peer(
         self,

@@ -16,8 +16,8 @@ from tao_coordinator.service.view_routes import ViewRoutes
 def build_app(
     runtime: Runtime,
     metrics: ServiceMetrics,
-    api_key: str | None = None,
-    relay: Relay | None = None,
+    api_key: str | None,
+    relay: Relay,
     roster: Roster | None = None,
 ) -> ASGIApp:
     """Put the service together.
@@ -33,7 +33,7 @@ def build_app(
         roster = Roster(runtime.dispatch)
     routes = [
         *LeaseRoutes(runtime).routes(),
-        *(() if relay is None else relay.routes()),
+        *relay.routes(),
         *EventRoutes(runtime, metrics).routes(),
         *ViewRoutes(runtime, metrics).routes(),
         *BackendRoutes(runtime, roster).routes(),

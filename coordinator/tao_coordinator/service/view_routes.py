@@ -13,6 +13,7 @@ from starlette.routing import Route
 from tao_client import semconv
 from tao_coordinator.errors import RequestError
 from tao_coordinator.service.metrics import EngineCollector, ServiceMetrics
+from tao_coordinator.service.relay import dialects
 from tao_coordinator.service.replies import json_response
 from tao_coordinator.service.runtime import Runtime
 
@@ -25,6 +26,8 @@ ENDPOINTS = (
     "POST /tao/v1/leases/{lease_id}/renew",
     "POST /tao/v1/leases/{lease_id}/release",
     "POST /tao/v1/sessions/{session_id}/end",
+    *(f"POST {endpoint.path}" for endpoint in dialects.ENDPOINTS),
+    f"GET {dialects.MODELS_PATH}",
     "POST /v1/logs",
     "POST /v1/traces",
     "POST /hooks/claude-code",

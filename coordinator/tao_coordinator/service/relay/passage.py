@@ -227,9 +227,14 @@ class Passage:
             duration_s=time.monotonic() - self._sent_s if is_done else None,
             served_by=self._served_by,
         )
-        if is_done and usage is not None and usage.input_tokens is not None:
-            self._desk.sizes.learn(self._size_key, self._call.input_chars, usage.input_tokens)
         who = self._identity
+        if is_done and usage is not None and usage.input_tokens is not None:
+            self._desk.sizes.learn(
+                self._size_key,
+                self._call.input_chars,
+                usage.input_tokens,
+                is_last=who.is_single,
+            )
         self._desk.leasing.give_back(released, who.session_id if who.is_single else None)
 
     # --- redirect --------------------------------------------------------------------------------

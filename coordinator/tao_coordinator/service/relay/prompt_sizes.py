@@ -40,12 +40,15 @@ class PromptSizes:
         # It has shrunk (compaction): estimated anew.
         return max(1, round(input_chars / ratio))
 
-    def learn(self, key: SizeKey, input_chars: int, input_tokens: int) -> None:
-        """The engine has counted a prompt."""
+    def learn(
+        self, key: SizeKey, input_chars: int, input_tokens: int, *, is_last: bool = False
+    ) -> None:
+        """The engine has counted a prompt; `is_last`: no other of its session will come."""
         if input_chars <= 0 or input_tokens <= 0:
             return
-        self._last[key] = _Size(input_chars, input_tokens)
-        self._last.move_to_end(key)
-        if len(self._last) > SESSIONS_MAX:
-            self._last.popitem(last=False)
+        if not is_last:
+            self._last[key] = _Size(input_chars, input_tokens)
+            self._last.move_to_end(key)
+            if len(self._last) > SESSIONS_MAX:
+                self._last.popitem(last=False)
         self._chars_per_token += _GAIN * (input_chars / input_tokens - self._chars_per_token)

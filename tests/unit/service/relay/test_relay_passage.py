@@ -11,6 +11,7 @@ import sdk_api_stubs as api
 from relay_stubs import MODEL, RelayBackendStub
 from sdk_stubs import free_url
 from service_fakes import FakeEngine, Peer, Reply, hold
+from starlette.types import Message
 
 from tao_coordinator.config import BackendConfig, CoordinatorConfig
 from tao_coordinator.core.effects import Effect, Grant
@@ -294,6 +295,35 @@ def test_bodies_on_their_way_are_bounded_together(monkeypatch: pytest.MonkeyPatc
             assert (await host.post()).status == 200
 
         run(engine, body)
+
+
+def test_body_that_trickles_in_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes, "BODY_S_MAX", 0.1)
+
+    async def receive_nothing() -> Message:
+        await asyncio.sleep(60)
+        raise AssertionError("unreachable")
+
+    async def body(host: Host) -> None:
+        peer = host.peer()
+        monkeypatch.setattr(peer, "_receive", receive_nothing)
+        reply = await peer.exchange()
+        assert reply is not None
+        assert (reply.status, reply.json()["error"]["type"]) == (408, "request_timeout")
+
+    run(ScriptedEngine(urls=["http://127.0.0.1:1"]), body)
+
+
+def test_connections_to_a_backend_are_used_again() -> None:
+    with RelayBackendStub() as stub:
+        engine = ScriptedEngine(urls=[stub.url])
+
+        async def body(host: Host) -> None:
+            for stream in (False, True) * 4:
+                assert (await host.post(CHAT | {"stream": stream})).status == 200
+
+        run(engine, body)
+        assert len(stub.peers) == 1
 
 
 def test_models_are_asked_once_for_many(monkeypatch: pytest.MonkeyPatch) -> None:
