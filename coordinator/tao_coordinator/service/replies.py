@@ -1,6 +1,7 @@
 """Bodies and errors of the wire: one place that turns values into HTTP responses."""
 
 import math
+from collections.abc import Mapping
 from typing import Final
 
 import orjson
@@ -29,9 +30,11 @@ STATUS_OF_REJECT: Final = {
 }
 
 
-def json_response(value: object, status: int = 200) -> Response:
+def json_response(
+    value: object, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
     """Any value that orjson takes, dataclasses included."""
-    return Response(orjson.dumps(value), status, media_type="application/json")
+    return Response(orjson.dumps(value), status, headers, media_type="application/json")
 
 
 def no_content() -> Response:
@@ -88,30 +91,28 @@ def grant_response(grant: Grant, session_id: str) -> Response:
     }
     if grant.served_by_names:
         affinity["served_by_headers"] = grant.served_by_names
-    response = json_response(
+    return json_response(
         {
             "lease_id": grant.lease_id,
             "start_within_s": grant.start_within_s,
             "affinity": affinity,
             "receipt": receipts.receipt_document(grant.receipt),
-        }
+        },
+        headers={receipts.NAME: receipts.granted_header(grant).decode()},
     )
-    response.headers[receipts.NAME] = receipts.granted_header(grant).decode()
-    return response
 
 
 def hold_response(hold: Hold) -> Response:
     """202: still held, ask again at once."""
-    response = json_response(
+    return json_response(
         {
             "queue_position": hold.queue_position,
             "estimated_wait_s": hold.estimated_wait_s,
             "retry_after_s": 0,
         },
         202,
+        {receipts.NAME: receipts.header("held").decode()},
     )
-    response.headers[receipts.NAME] = receipts.header("held").decode()
-    return response
 
 
 def reject_error(reject: Reject) -> RequestError:
