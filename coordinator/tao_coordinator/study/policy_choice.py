@@ -112,18 +112,21 @@ class PolicyChoice:
             ConfigurationError: unknown option, or a value that makes no sense.
         """
         own, make = _OWN.get(self.name, (None, None))
-        for key, value in self.options:
-            target = own if own is not None and _has(own, key) else parameters
-            if not _has(target, key):
-                raise ConfigurationError(f"{self.name} has no option {key!r}")
-            try:
-                changed = replace(target, **{key: _typed(getattr(target, key), value)})
-            except ValueError as error:
-                raise ConfigurationError(f"{self.text}: {error}") from error
-            if target is own:
-                own = changed
-            else:
-                parameters = changed
+        changes: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
+        try:
+            for key, value in self.options:
+                is_own = own is not None and _has(own, key)
+                target = own if is_own else parameters
+                if not _has(target, key):
+                    raise ConfigurationError(f"{self.name} has no option {key!r}")
+                changes[is_own][key] = _typed(getattr(target, key), value)
+            # All at once: one may only make sense beside another.
+            parameters = replace(parameters, **changes[False])
+            own = None if own is None else replace(own, **changes[True])
+        except ConfigurationError:
+            raise
+        except ValueError as error:
+            raise ConfigurationError(f"{self.text}: {error}") from error
         policy = catalogue.make(self.name, parameters) if make is None else make(parameters, own)
         return parameters, policy
 

@@ -22,6 +22,8 @@ def test_options_reach_the_policy_or_the_engine() -> None:
     parameters, policy = PolicyChoice.parse("tao:growth_turns=0,hold_soft_s=30").build(Parameters())
     assert policy.name == "tao"
     assert (parameters.growth_turns, parameters.hold_soft_s) == (0.0, 30.0)
+    parameters, _ = PolicyChoice.parse("tao:hold_soft_s=500,hold_hard_s=600").build(Parameters())
+    assert parameters.hold_hard_s == 600.0
     _, policy = PolicyChoice.parse("tao-paper:states_max=1").build(Parameters())
     assert isinstance(policy, TaoPaper) and policy.parameters.states_max == 1
     _, policy = PolicyChoice.parse("thunderagent-decay").build(Parameters())

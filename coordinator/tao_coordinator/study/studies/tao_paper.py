@@ -151,6 +151,7 @@ _NO_READINESS: Final = "tao-paper:horizon_s=0.000001"
 _NO_CREDIT: Final = "tao-paper:half_life_s=0.000001"
 _NEITHER: Final = "tao-paper:horizon_s=0.000001,half_life_s=0.000001"
 _NO_DECAY: Final = "tao-paper:half_life_s=1000000000"
+_NO_BOUND: Final = "tao:hold_soft_s=1000000,hold_hard_s=1000000"
 _BEST_FIT: Final = "tao-paper:states_max=1"
 
 
@@ -172,6 +173,7 @@ def _ablation_cells(options: StudyOptions) -> list[Cell]:
         "tao:capacity_integral_gain=0",
         "tao:budget_ratio=1.1",
         "tao:budget_ratio=0.8",
+        _NO_BOUND,
     )
     return cross(options, cells, chosen)
 
