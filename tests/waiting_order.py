@@ -32,11 +32,11 @@ def overtaken(held_before: Sequence[Turn], state: State, effects: Sequence[Effec
         if lease is None or not lease.was_first or effect.receipt.reason in NO_QUEUE:
             continue
         gone = next((t for t in held_before if t.request_id == effect.request_id), None)
-        arrived_s = lease.granted_s if gone is None else gone.arrived_s
+        queued_s = lease.granted_s if gone is None else gone.queued_s
         for turn in waiting:
             is_rival = turn.session.tenant == lease.session.tenant
             is_equal = turn.session.priority >= lease.session.priority
             fits_alike = state.eligible(turn.session) == state.eligible(lease.session)
-            if is_rival and is_equal and fits_alike and turn.arrived_s < arrived_s:
-                return f"{turn.request_id} waits on, {effect.request_id} went ({turn.arrived_s} s)"
+            if is_rival and is_equal and fits_alike and turn.queued_s < queued_s:
+                return f"{turn.request_id} waits on, {effect.request_id} went ({turn.queued_s} s)"
     return None

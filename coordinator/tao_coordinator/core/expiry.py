@@ -9,6 +9,9 @@ from tao_coordinator.core.events import LeaseReleased, TurnOutcome
 from tao_coordinator.core.model import Turn
 from tao_coordinator.core.state import State
 
+PLACE_KEPT_S = 120.0
+"""How much later than told a refused session may come back without losing its place in the line."""
+
 
 def sweep(state: State, now_s: float) -> list[Effect]:
     """End what is over at `now_s`."""
@@ -48,7 +51,14 @@ def wait_limit_s(state: State, turn: Turn) -> float:
 
 def _waited_too_long(state: State, turn: Turn, now_s: float) -> Reject:
     held_s = now_s - turn.arrived_s
-    retry_s = intake.retry_after_s(state)
+    ahead = sum(
+        not other.session.is_started and other.queued_s < turn.queued_s
+        for other in state.held.values()
+    )
+    # It does not go to the end of the line: else, with a line longer than the limit, those who wait
+    # longest would be turned away for ever while later ones are served.
+    retry_s = state.estimated_wait_s(ahead + 1, is_started=False)
+    turn.session.place_kept_until_s = now_s + retry_s + PLACE_KEPT_S
     num_held = len(state.held) - 1
     refusal = Reject(
         request_id=turn.request_id,

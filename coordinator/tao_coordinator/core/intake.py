@@ -43,6 +43,7 @@ def take_in(state: State, event: TurnRequested, now_s: float) -> Turn | Reject:
         request_id=event.request_id,
         session=session,
         arrived_s=now_s,
+        queued_s=_place_in_line(session, now_s),
         input_tokens=input_tokens,
         output_tokens=output_tokens,
         timeout_s=event.timeout_s,
@@ -50,9 +51,18 @@ def take_in(state: State, event: TurnRequested, now_s: float) -> Turn | Reject:
     )
 
 
+def _place_in_line(session: Session, now_s: float) -> float:
+    """A new session that was told to come again, and does, has not lost its place."""
+    if session.is_started or session.held_ids or session.lease_ids:
+        return now_s
+    if session.queued_s is None or now_s > session.place_kept_until_s:
+        session.queued_s = now_s
+    return session.queued_s
+
+
 def queue_order(turn: Turn) -> tuple[bool, float]:
     """Started turns are ahead of new ones, then arrival."""
-    return (not turn.session.is_started, turn.arrived_s)
+    return (not turn.session.is_started, turn.queued_s)
 
 
 def hold_notice(state: State, turn: Turn, position: int, now_s: float) -> Hold:

@@ -81,6 +81,11 @@ class Session:
     lease_ids: set[str] = field(default_factory=set[str])
     """Calls in flight; several when the agent calls in parallel."""
     held_ids: set[str] = field(default_factory=set[str])
+    queued_s: float | None = None
+    """Since when it stands in line for its first turn, a refusal that told it to come again
+    included; `None`: it never has."""
+    place_kept_until_s: float = float("-inf")
+    """Coming back by then, it has its old place in the line."""
     admitted_s: float | None = None
     """When it got its first lease."""
     last_backend_id: str | None = None
@@ -103,6 +108,8 @@ class Turn:
     request_id: str
     session: Session
     arrived_s: float
+    queued_s: float
+    """Its place in the line: when it arrived, or a turn of it that was told to come again."""
     input_tokens: int
     output_tokens: int
     """Expected, at most the caller's own limit."""

@@ -26,7 +26,7 @@ def observe(
     backends = tuple(
         _backend(state, b, in_flight[b.backend_id], now_s) for b in state.backends.values()
     )
-    held = sorted(state.held.values(), key=lambda t: (not t.session.is_started, t.arrived_s))
+    held = sorted(state.held.values(), key=lambda t: (not t.session.is_started, t.queued_s))
     because = plans.waiting_because()
     return Observation(
         policy=policy,

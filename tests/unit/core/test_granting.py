@@ -17,6 +17,7 @@ def force(d: EngineDriver, name: str, need: int, now_s: float) -> float:
         request_id=name,
         session=state.session(SessionKey(name, "", ""), now_s),
         arrived_s=0.0,
+        queued_s=0.0,
         input_tokens=need,
         output_tokens=0,
         timeout_s=None,

@@ -274,6 +274,39 @@ def test_new_session_is_rejected_when_its_own_time_out_is_near() -> None:
     assert d.rejects[patient].reason is RejectReason.WAITED_TOO_LONG
 
 
+def test_refused_session_that_comes_again_in_time_has_its_old_place() -> None:
+    """Else, in a line longer than the limit, whoever waits longest is turned away for ever."""
+    d = EngineDriver(SMALL)
+    running = d.ask("s1")
+    early = d.ask("early")
+    d.idle(600.0)
+    later = d.ask("later")
+    d.idle(301.0)
+    assert d.rejects[early].reason is RejectReason.WAITED_TOO_LONG
+    again = d.ask("early")
+    assert d.held_ids() == [again, later]
+    d.done(running)
+    d.end("s1")
+    assert again in d.grants
+    assert later not in d.grants
+
+
+def test_refused_session_that_stays_away_too_long_begins_at_the_end() -> None:
+    d = EngineDriver(SMALL)
+    running = d.ask("s1")
+    early = d.ask("early")
+    d.idle(901.0)
+    retry_s = d.rejects[early].retry_after_s
+    assert retry_s is not None
+    d.idle(retry_s + 121.0)
+    later = d.ask("later")
+    again = d.ask("early")
+    d.done(running)
+    d.end("s1")
+    assert later in d.grants
+    assert again not in d.grants
+
+
 def test_short_time_out_keeps_half_of_itself() -> None:
     d = EngineDriver(SMALL)
     d.ask("s1")

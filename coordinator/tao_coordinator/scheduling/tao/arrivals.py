@@ -16,7 +16,7 @@ from tao_coordinator.scheduling.tao.room import Room, place_alone
 def admit(state: State, new: list[Turn], room: Room) -> list[Assignment]:
     """New sessions that go now, in order."""
     queues: defaultdict[str, deque[Turn]] = defaultdict(deque)
-    for turn in sorted(new, key=lambda t: (-t.session.priority, t.arrived_s)):
+    for turn in sorted(new, key=lambda t: (-t.session.priority, t.queued_s)):
         queues[turn.session.tenant].append(turn)
     active = _active_roots(state, queues) if len(queues) > 1 else {}
     found: list[Assignment] = []
@@ -65,7 +65,7 @@ def _claim(
 ) -> tuple[float, float]:
     """Smallest goes first: seated root sessions over weight, then who has waited longest."""
     num_roots = len(active.get(tenant, ()))
-    return (num_roots / state.tenant_weight(tenant), queues[tenant][0].arrived_s)
+    return (num_roots / state.tenant_weight(tenant), queues[tenant][0].queued_s)
 
 
 def _active_roots(state: State, tenants: Mapping[str, deque[Turn]]) -> dict[str, set[str]]:

@@ -58,6 +58,7 @@ def _turn(d: EngineDriver, name: str, tokens: int) -> Turn:
         request_id="probe",
         session=session,
         arrived_s=d.now_s,
+        queued_s=d.now_s,
         input_tokens=tokens,
         output_tokens=0,
         timeout_s=None,

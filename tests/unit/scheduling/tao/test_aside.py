@@ -28,6 +28,7 @@ def turn(n: int) -> Turn:
         request_id=f"r{n}",
         session=session,
         arrived_s=0.0,
+        queued_s=0.0,
         input_tokens=1,
         output_tokens=1,
         timeout_s=None,
