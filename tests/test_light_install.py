@@ -79,7 +79,7 @@ def imported(folder: Path) -> set[str]:
     ("folder", "extras"),
     [
         ("tao_client", ()),
-        ("coordinator/tao_coordinator", ("coordinator", "study")),
+        ("coordinator/tao_coordinator", ("coordinator", "kv-events", "study")),
         (
             "integrations/tao_integrations",
             ("mini-swe-agent", "openai-agents", "pydantic-ai", "langchain", "smolagents"),

@@ -230,6 +230,20 @@ class BackendSampled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BackendCacheSeen:
+    """What an engine's own KV events say of its cache: certain where it says anything."""
+
+    backend_id: str
+    was_cleared: bool
+    """The whole cache was emptied."""
+    is_lost: bool
+    """Everything told before no longer counts."""
+    sessions: tuple[tuple[str, int | None], ...]
+    """Session ids and the tokens of their prompts that are cached, shared prefixes included;
+    `None`: that cannot be said (any more)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BackendUnreachable:
     """A poll of the engine failed. Several in a row make it unhealthy."""
 
@@ -270,6 +284,7 @@ Event = (
     | BackendDrained
     | BackendRemoved
     | BackendSampled
+    | BackendCacheSeen
     | BackendUnreachable
     | PlanSolved
 )

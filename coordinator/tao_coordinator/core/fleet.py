@@ -7,6 +7,7 @@ from tao_coordinator.core import ledger
 from tao_coordinator.core.effects import BackendLeft, Effect, Warn
 from tao_coordinator.core.events import (
     BackendAdded,
+    BackendCacheSeen,
     BackendDrained,
     BackendRemoved,
     BackendSampled,
@@ -116,6 +117,23 @@ def _note_life(state: State, backend: Backend, event: BackendSampled, now_s: flo
     return effects
 
 
+def cache_seen(state: State, event: BackendCacheSeen, now_s: float) -> list[Effect]:
+    """The engine's own events about its cache correct what is predicted of it."""
+    backend = state.backends.get(event.backend_id)
+    if backend is None:
+        return []
+    if event.was_cleared:
+        ledger.lose_backend(state, backend, now_s)
+    if event.is_lost:
+        backend.seen_tokens.clear()
+    for session_id, tokens in event.sessions:
+        if tokens is None:
+            backend.seen_tokens.pop(session_id, None)
+        else:
+            backend.seen_tokens[session_id] = tokens
+    return []
+
+
 def unreachable(state: State, event: BackendUnreachable, now_s: float) -> list[Effect]:
     """A poll failed; several in a row, or one before the first success, make it unhealthy."""
     backend = state.backends.get(event.backend_id)
@@ -155,6 +173,7 @@ def _warn(code: str, backend: Backend, message: str) -> Warn:
 
 HANDLERS: Final[Mapping[type, Callable[[State, Any, float], list[Effect]]]] = {
     BackendAdded: added,
+    BackendCacheSeen: cache_seen,
     BackendDrained: drained,
     BackendRemoved: removed,
     BackendSampled: sampled,

@@ -43,7 +43,7 @@ def grant(state: State, turn: Turn, backend: Backend, now_s: float) -> Lease:
     session.held_ids.discard(turn.request_id)
     need = state.need_tokens(turn, backend)
     # Credit and depth are read before the session's home moves here.
-    credit = state.resident_tokens(session, backend)
+    credit = state.predicted_tokens(session, backend)
     depth = backend.cache.depth_tokens(session.key)
     is_evidence = (
         session.last_backend_id == backend.backend_id
@@ -180,6 +180,7 @@ def end_session(state: State, session: Session) -> None:
 def lose_backend(state: State, backend: Backend, now_s: float) -> None:
     """The engine died or was restarted: its cache is gone and nobody may wait for it."""
     backend.cache.clear()
+    backend.seen_tokens.clear()
     backend.prefix_cached_s = None
     backend.cache_lost_s = now_s
     backend.foreign.forget()

@@ -186,6 +186,9 @@ class Backend:
     foreign: ForeignLoad = field(default_factory=ForeignLoad)
     """Load that does not come through the coordinator."""
     cache: ShadowCache = field(default_factory=ShadowCache)
+    """What is predicted to be cached."""
+    seen_tokens: dict[str, int] = field(default_factory=dict[str, int])
+    """What the engine's own events say is cached, by session id, shared prefix included."""
     rates: BackendRates = field(default_factory=BackendRates)
     evidence: CacheEvidence = field(default_factory=CacheEvidence)
     capacity_factor: float = 1.0

@@ -150,7 +150,22 @@ class State:
         return max(0, turn.input_tokens - shared) + turn.output_tokens
 
     def resident_tokens(self, session: Session, backend: Backend) -> int:
-        """Cache credit k: private tokens of the session predicted to be cached on this backend.
+        """Cache credit k: private tokens of the session that are cached on this backend.
+
+        As the engine's own events say, where they say anything of this session; else as predicted.
+        """
+        predicted = self.predicted_tokens(session, backend)
+        session_id = session.key.session_id
+        seen = backend.seen_tokens.get(session_id)
+        if seen is None or session.last_backend_id != backend.backend_id:
+            return predicted
+        if len(self.keys_by_id[session_id]) > 1:
+            return predicted  # the events do not tell the agents of one session apart
+        private = max(0, seen - self.shared_tokens(session, backend))
+        return min(private, self.private_tokens(session, backend))
+
+    def predicted_tokens(self, session: Session, backend: Backend) -> int:
+        """Private tokens of the session predicted to be cached on this backend.
 
         Only the newest prefix earns credit; what an older home still holds is out of date.
         """

@@ -18,6 +18,7 @@ from tao_coordinator.config import BackendConfig
 from tao_coordinator.core.effects import BackendLeft, Effect
 from tao_coordinator.core.events import BackendAdded, BackendDrained, BackendRemoved, Event
 from tao_coordinator.errors import ConfigurationError, EngineError
+from tao_coordinator.service import kv_listener
 from tao_coordinator.service.poller import BackendPoller, Pace
 from tao_coordinator.service.probe import Probe
 
@@ -38,7 +39,15 @@ class Entry:
     source: str
     poller: BackendPoller
     polling: asyncio.Task[None]
+    listening: asyncio.Task[None] | None = None
+    """To its KV events."""
     leaving: asyncio.Task[None] | None = None
+
+    def stop(self) -> None:
+        """Ask it nothing any more."""
+        self.polling.cancel()
+        if self.listening is not None:
+            self.listening.cancel()
 
 
 class Roster:
@@ -80,6 +89,8 @@ class Roster:
         if known is None and len(self._entries) >= BACKENDS_MAX:
             raise ConfigurationError(f"there are {BACKENDS_MAX} backends already")
         self._refuse_twin(config)
+        if config.kv_events_url is not None:
+            kv_listener.require_extra()
         self._dispatch(
             [
                 BackendAdded(
@@ -95,10 +106,15 @@ class Roster:
         if known is not None:
             if known.leaving is not None:
                 known.leaving.cancel()
-            known.polling.cancel()
+            known.stop()
         poller = BackendPoller(config, Probe(config, client), self._pace, self._dispatch)
         polling = group.create_task(poller.run(), name=f"poll {config.backend_id}")
-        self._entries[config.backend_id] = Entry(config, source, poller, polling)
+        entry = self._entries[config.backend_id] = Entry(config, source, poller, polling)
+        if config.kv_events_url is not None:
+            listener = kv_listener.KvListener(config, self._dispatch)
+            entry.listening = group.create_task(
+                listener.run(), name=f"KV events of {config.backend_id}"
+            )
         self.configs[config.backend_id] = config
         self._pace.num_backends = len(self._entries)
         if known is None or known.leaving is not None or known.config != config:
@@ -159,7 +175,7 @@ class Roster:
     def close(self) -> None:
         """Stop asking."""
         for entry in self._entries.values():
-            entry.polling.cancel()
+            entry.stop()
             if entry.leaving is not None:
                 entry.leaving.cancel()
 
@@ -180,7 +196,7 @@ class Roster:
             await asyncio.sleep(LEAVE_INTERVAL_S)
         entry = self._entries.pop(backend_id)
         del self.configs[backend_id]
-        entry.polling.cancel()
+        entry.stop()
         self._pace.num_backends = len(self._entries)
         _log.info("backend %s is drained and forgotten", backend_id)
 

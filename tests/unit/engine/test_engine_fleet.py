@@ -8,6 +8,7 @@ from engine_driver import EngineDriver
 from tao_coordinator.core.effects import BackendLeft, RejectReason
 from tao_coordinator.core.events import (
     BackendAdded,
+    BackendCacheSeen,
     BackendDrained,
     BackendRemoved,
     BackendSampled,
@@ -170,6 +171,53 @@ def test_idle_sessions_of_a_forgotten_backend_go_on_elsewhere() -> None:
     d.step(BackendDrained(backend_id=home), BackendRemoved(backend_id=home))
     assert d.engine.observe(d.now_s).sessions[0].seat_backend_id is None
     assert d.turn("s") != home
+
+
+def cache_seen(d: EngineDriver, **more: object) -> None:
+    told: dict[str, object] = {"was_cleared": False, "is_lost": False, "sessions": (), **more}
+    d.step(BackendCacheSeen(backend_id="b0", **told))  # pyright: ignore[reportArgumentType]
+
+
+def resident_tokens(d: EngineDriver) -> int:
+    return d.engine.observe(d.now_s).sessions[0].resident_tokens
+
+
+def test_engines_own_events_correct_the_credit() -> None:
+    d = EngineDriver(100_000)
+    d.turn("s")
+    assert resident_tokens(d) == 10_100
+    cache_seen(d, sessions=(("s", 4_000),))
+    assert resident_tokens(d) == 4_000
+    assert d.reason_of(d.ask("s")) == "planned"  # less than half is left: no resident
+    cache_seen(d, sessions=(("s", 50_000),))
+    assert resident_tokens(d) == 10_100  # never more than the session has
+    cache_seen(d, sessions=(("s", None),))
+    assert resident_tokens(d) > 10_000  # as predicted
+
+
+def test_lost_events_leave_the_prediction() -> None:
+    d = EngineDriver(100_000)
+    d.turn("s")
+    cache_seen(d, sessions=(("s", 0),))
+    assert resident_tokens(d) == 0
+    cache_seen(d, is_lost=True)
+    assert resident_tokens(d) == 10_100
+
+
+def test_cleared_cache_empties_the_prediction() -> None:
+    d = EngineDriver(100_000)
+    d.turn("s")
+    cache_seen(d, was_cleared=True)
+    assert resident_tokens(d) == 0
+
+
+def test_events_that_cannot_tell_two_agents_apart_correct_neither() -> None:
+    d = EngineDriver(100_000)
+    for agent in ("one", "two"):
+        request_id = d.ask("s", agent=agent)
+        d.done(request_id)
+    cache_seen(d, sessions=(("s", 16),))
+    assert [v.resident_tokens for v in d.engine.observe(d.now_s).sessions] == [10_100, 10_100]
 
 
 def test_what_a_gateway_did_instead_moves_the_sessions_home() -> None:

@@ -1,0 +1,1 @@
+"""KV events: what engines publish about each block that they cache or evict."""
