@@ -233,6 +233,11 @@ def _counters(counters: Counters) -> Iterable[Metric]:
         ("tao_tool_expired", "Tool calls whose end never came.", counters.tools_expired),
         ("tao_prompt_tokens", "Prompt tokens of released turns.", counters.prompt_tokens),
         ("tao_cached_tokens", "Of those, reported as cached.", counters.cached_tokens),
+        (
+            "tao_turn_served_elsewhere",
+            "Turns that a gateway sent to another backend than the planned one.",
+            counters.served_elsewhere,
+        ),
     ):
         yield CounterMetricFamily(name, text, value=number)
     yield _gauge(
@@ -311,6 +316,8 @@ def _backends(backends: Sequence[BackendView]) -> Iterable[Metric]:
         ("requests_running", "By the engine's own count.", lambda b: b.running),
         ("requests_waiting", "By the engine's own count.", lambda b: b.waiting),
         ("kv_usage_ratio", "Referenced blocks.", lambda b: b.kv_usage_ratio),
+        ("foreign_tokens", "Taken off the pool for others.", lambda b: b.foreign_tokens),
+        ("foreign_requests", "Not the coordinator's own.", lambda b: b.num_foreign),
         ("sample_age_seconds", "Age of the last good sample.", lambda b: b.sample_age_s),
     )
     for name, text, read in columns:

@@ -22,10 +22,10 @@ from tao_coordinator.service.probe import Look, Probe, ProbeError
 _log = logging.getLogger(__name__)
 
 POLL_INTERVAL_S: Final = 1.0
-POLLS_PER_S_MAX: Final = 200.0
-"""Over all backends: beyond this many of them the interval grows."""
-CONCURRENT_MAX: Final = 256
-"""Polls under way at once."""
+POLLS_PER_S_MAX: Final = 100.0
+"""Over all backends: with more of them the interval grows. A poll costs the loop 1 to 2 ms."""
+CONCURRENT_MAX: Final = 128
+"""Polls under way at once: few enough that a burst of them does not look like slow backends."""
 QUICK_S: Final = 0.3
 """To the next poll where the last one said that the backend has just gone or come back."""
 QUICK_MAX: Final = 5

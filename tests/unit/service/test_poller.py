@@ -107,7 +107,7 @@ def test_a_thousand_backends_are_asked_less_often() -> None:
     pace.num_backends = 100
     assert pace.interval_s() == 1.0
     pace.num_backends = 1_000
-    assert pace.interval_s() == 5.0
+    assert pace.interval_s() == 10.0
 
 
 def test_slow_backend_does_not_delay_another() -> None:
