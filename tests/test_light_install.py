@@ -82,7 +82,7 @@ def imported(folder: Path) -> set[str]:
         ("coordinator/tao_coordinator", ("coordinator", "kv-events", "study")),
         (
             "integrations/tao_integrations",
-            ("mini-swe-agent", "openai-agents", "pydantic-ai", "langchain", "smolagents"),
+            ("mini-swe-agent", "openai", "openai-agents", "pydantic-ai", "langchain", "smolagents"),
         ),
     ],
 )

@@ -28,7 +28,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--endpoint",
         metavar="URL",
-        help=f"the coordinator (default TAO_ENDPOINT, else {DEFAULT_ENDPOINT})",
+        help=f"the coordinator (default the first of TAO_ENDPOINT, else {DEFAULT_ENDPOINT})",
     )
     parser.add_argument(
         "--api-key", metavar="KEY", help="key that it asks for (default TAO_API_KEY)"
@@ -40,7 +40,9 @@ class CoordinatorApi:
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         given: str | None = arguments.endpoint
-        self.endpoint = (given or os.environ.get("TAO_ENDPOINT") or DEFAULT_ENDPOINT).rstrip("/")
+        named = given or os.environ.get("TAO_ENDPOINT") or DEFAULT_ENDPOINT
+        # The SDK's variable may name several: the one that it prefers.
+        self.endpoint = named.partition(",")[0].strip().rstrip("/")
         key: str | None = arguments.api_key or os.environ.get("TAO_API_KEY")
         self.has_key = bool(key)
         self._headers = {HEADER_PROTOCOL: PROTOCOL_VERSION}
