@@ -29,6 +29,8 @@ ANSWER_LIMIT_S = 0.5
 POLL_S = 10
 """Longest hold of one request (`Prefer: wait=10`)."""
 POLL_SLACK_S = 0.25
+SHORTEST_POLL_S = 0.1
+"""So that one which answers each long poll at once is not asked in a busy loop."""
 NO_HEALTHY_BACKEND = "no_healthy_backend"
 NOT_LEADER = "not_leader"
 
@@ -222,6 +224,7 @@ def _ask_one(
     is_settled = False
     try:
         while True:
+            asked_s = hooks.now_s()
             reply = yield Ask(request, endpoint, wait_s, time_limit_s)
             if not isinstance(reply, Grant | Refusal | Held):
                 no_answer = reply or NoAnswer("no reply")
@@ -240,8 +243,10 @@ def _ask_one(
                 hooks.on_refusal(reply)
                 return None
             hooks.on_hold(_hold_info(request, reply, hooks.now_s() - times.started_s))
-            if reply.retry_after_s > 0:
-                yield Pause(max(0.0, min(reply.retry_after_s, times.deadline_s - hooks.now_s())))
+            rest_s = asked_s + SHORTEST_POLL_S - hooks.now_s() if wait_s else 0.0
+            pause_s = min(max(reply.retry_after_s, rest_s), times.deadline_s - hooks.now_s())
+            if pause_s > 0:
+                yield Pause(pause_s)
             remaining_s = times.deadline_s - hooks.now_s()
             if remaining_s <= 0:
                 raise HoldTimeoutError(hooks.now_s() - times.started_s)

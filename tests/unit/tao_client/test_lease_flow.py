@@ -140,6 +140,12 @@ def test_first_request_is_bounded_by_a_very_short_time_out() -> None:
     assert world.told == ["abandon r", "no answer: ReadTimeout"], "it was never held: fail open"
 
 
+def test_long_poll_that_is_answered_at_once_is_not_repeated_at_once() -> None:
+    world = World(timeout_s=600)
+    assert world.play((HELD, 0.0), (HELD, 0.01), (HELD, 0.09), (HELD, 0.1), (GRANT, 0.0))
+    assert world.pauses == pytest.approx([0.09, 0.01])
+
+
 def test_pause_is_kept_and_bounded_by_the_time_out() -> None:
     world = World(timeout_s=3.0)
     later = dataclasses.replace(HELD, retry_after_s=2.0)
