@@ -4,6 +4,7 @@ Both record what they were sent. What the coordinator does with each lease reque
 words:
 
     grant          200 with a lease on the backend
+    slow           the same, after `slow_s`
     hold           202 at once; with `Prefer` only after `poll_s`
     hang           no answer until the stub is closed
     reset          the connection is closed without an answer
@@ -129,6 +130,7 @@ class CoordinatorStub(Stub):
         self.affinity_headers: dict[str, str] = {}
         self.plan: list[str] = ["grant"]
         self.poll_s = 0.05
+        self.slow_s = 0.1
         self.retry_after_s = 0.0
         self.health_status = 200
         self.leader = ""
@@ -182,7 +184,8 @@ class CoordinatorStub(Stub):
             send(handler, 204, b"")
 
     def _answer_lease(self, handler: BaseHTTPRequestHandler, request: Recorded, word: str) -> None:
-        if word == "grant":
+        if word in ("grant", "slow"):
+            self.closing.wait(self.slow_s if word == "slow" else 0.0)
             send_json(handler, 200, self._grant(request))
         elif word == "hold":
             if "prefer" in request.headers:

@@ -160,6 +160,19 @@ def test_coordinator_without_an_answer_is_passed_by_async(
     assert is_open()
 
 
+def test_slow_coordinator_is_waited_for_and_then_no_longer(fleet: Fleet) -> None:
+    fleet.connect()
+    fleet.coordinator.script("slow")
+    fleet.ask()
+    assert fleet.went == "backend"
+    fleet.coordinator.slow_s = 5.0
+    started_s = time.monotonic()
+    fleet.ask()
+    assert time.monotonic() - started_s < 4.5
+    assert fleet.went == "ownbackend"
+    assert eventually(lambda: fleet.coordinator.withdrawals)
+
+
 @pytest.mark.parametrize("is_async", [False, True])
 def test_refused_connection_is_passed_by(fleet: Fleet, is_async: bool) -> None:
     tao.connect(free_url())
