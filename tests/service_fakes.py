@@ -13,6 +13,8 @@ from tao_coordinator.core.effects import Effect, Grant, Hold, Receipt, Reject, R
 from tao_coordinator.core.events import Event, TurnRequested
 from tao_coordinator.core.observation import BackendView, Counters, Observation, ReadinessView
 from tao_coordinator.core.plans import PlanLog, PlanRecord
+from tao_coordinator.prediction.hazard import HazardPredictor
+from tao_coordinator.prediction.remaining import Remaining
 from tao_coordinator.service.app import build_app
 from tao_coordinator.service.metrics import ServiceMetrics
 from tao_coordinator.service.relay.routes import Relay
@@ -114,6 +116,9 @@ class FakeEngine:
             interval_coverage=0.9,
             detail={},
         )
+
+    def expected_return(self, session_id: str, now_s: float) -> Remaining:
+        return HazardPredictor().remaining(session_id, now_s)
 
     def learned(self) -> dict[str, object]:
         return {}

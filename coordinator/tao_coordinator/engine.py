@@ -43,6 +43,7 @@ from tao_coordinator.core.plans import PlanLog, PlanRecord
 from tao_coordinator.core.state import State
 from tao_coordinator.core.view import observe
 from tao_coordinator.prediction.predictor import PREDICTORS, ReadinessPredictor
+from tao_coordinator.prediction.remaining import Remaining
 from tao_coordinator.scheduling import catalogue
 from tao_coordinator.scheduling.catalogue import POLICIES as POLICIES
 from tao_coordinator.scheduling.control.loop import ControlLoop
@@ -170,6 +171,10 @@ class Engine:
     def honesty(self) -> ReadinessView:
         """How far the readiness predictor could be trusted so far; O(1), about 1 ms."""
         return self.readiness.calibration().view()
+
+    def expected_return(self, session_id: str, now_s: float) -> Remaining:
+        """When a session is expected to want its backend again, for people."""
+        return self.readiness.remaining(session_id, now_s)
 
     def has_lease(self, lease_id: str) -> bool:
         """Whether this lease is alive, as of the last step."""

@@ -17,6 +17,7 @@ COMMANDS: Final = (
     "coordinator",
     "doctor",
     "drain",
+    "top",
     "sim_backend",
     "demo",
     "replay",

@@ -50,6 +50,8 @@ class Grant:
     strength: str
     """`hard` or `soft`."""
     receipt: Receipt
+    session_id: str = ""
+    """Whose turn it is, for people."""
     affinity_headers: Headers = ()
     """What goes along with the call, as the service told with the backend."""
     served_by_names: tuple[str, ...] = ()

@@ -62,6 +62,7 @@ def order_of(state: State, lease: Lease, *, is_repeat: bool = False) -> Grant:
     backend = state.backends[lease.backend_id]
     return Grant(
         request_id=lease.request_id,
+        session_id=lease.session.key.session_id,
         lease_id=lease.lease_id,
         backend_id=lease.backend_id,
         base_url=backend.base_url,

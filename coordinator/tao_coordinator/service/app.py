@@ -3,6 +3,7 @@
 from starlette.types import ASGIApp
 
 from tao_coordinator.service.backend_routes import BackendRoutes
+from tao_coordinator.service.dashboard.routes import DashboardRoutes
 from tao_coordinator.service.door import Door
 from tao_coordinator.service.event_routes import EventRoutes
 from tao_coordinator.service.lease_routes import LeaseRoutes
@@ -36,6 +37,7 @@ def build_app(
         *relay.routes(),
         *EventRoutes(runtime, metrics).routes(),
         *ViewRoutes(runtime, metrics).routes(),
+        *DashboardRoutes(runtime).routes(),
         *BackendRoutes(runtime, roster).routes(),
     ]
     return Door(routes, metrics, api_key)

@@ -25,8 +25,9 @@ from tao_coordinator.service.replies import error_response
 
 _log = logging.getLogger(__name__)
 
-OPEN_PATHS: Final = frozenset({"/healthz", "/readyz"})
-"""Answered without key and without version check: probes carry neither."""
+OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/"})
+"""Answered without key and without version check: probes carry neither, nor does a browser that
+opens the dashboard, whose page asks for the key."""
 
 _PROTOCOL_HEADER = semconv.HEADER_PROTOCOL.encode()
 _PROTOCOL_VERSION = semconv.PROTOCOL_VERSION.encode()

@@ -27,6 +27,8 @@ from tao_coordinator.core.events import (
 from tao_coordinator.core.observation import Observation, ReadinessView
 from tao_coordinator.core.plans import PlanRecord
 from tao_coordinator.errors import EngineError
+from tao_coordinator.prediction.remaining import Remaining
+from tao_coordinator.service.decision_log import DecisionLog
 from tao_coordinator.service.handed_over import HandedOver
 from tao_coordinator.service.metrics import ServiceMetrics
 from tao_coordinator.service.operator_log import OperatorLog
@@ -56,6 +58,10 @@ class DecisionEngine(Protocol):
 
     def honesty(self) -> ReadinessView:
         """Show how far the readiness predictor can be trusted."""
+        ...
+
+    def expected_return(self, session_id: str, now_s: float) -> Remaining:
+        """When a session is expected to want its backend again."""
         ...
 
     def plan(self, plan_id: int) -> PlanRecord | None:
@@ -104,6 +110,7 @@ class Runtime:
         self._clock = clock
         self._metrics = metrics
         self._operator_log = OperatorLog()
+        self._decisions = DecisionLog()
         self._waiters: dict[str, _Waiter] = {}
         self._handed_over = HandedOver()
         self._timer: asyncio.TimerHandle | None = None
@@ -159,6 +166,14 @@ class Runtime:
     def honesty(self) -> ReadinessView:
         """How far the readiness predictor can be trusted."""
         return self._engine.honesty()
+
+    def expected_return(self, session_id: str) -> Remaining:
+        """When a session is expected to want its backend again."""
+        return self._engine.expected_return(session_id, self._clock())
+
+    def recent_decisions(self) -> list[dict[str, object]]:
+        """The newest grants and refusals, newest first."""
+        return self._decisions.newest(self._clock())
 
     def plan(self, plan_id: int) -> tuple[PlanRecord, float] | None:
         """One joint plan and its age in seconds; `None`: unknown, or forgotten."""
@@ -264,8 +279,10 @@ class Runtime:
         if isinstance(effect, Grant):
             if not effect.is_repeat:
                 self._metrics.observe_grant(effect)
+                self._decisions.note(effect, self._clock())
             self._resolve(effect.request_id, effect)
         elif isinstance(effect, Reject):
+            self._decisions.note(effect, self._clock())
             self._resolve(effect.request_id, effect)
         elif isinstance(effect, Warn):
             self._operator_log.tell(effect)

@@ -32,6 +32,7 @@ ENDPOINTS = (
     "POST /v1/traces",
     "POST /hooks/claude-code",
     "GET /tao/v1/state",
+    "GET /tao/v1/overview",
     "GET /tao/v1/plans/{plan_id}",
     "GET /tao/v1/backends",
     "GET /tao/v1/backends/{backend_id}",
@@ -72,7 +73,6 @@ class ViewRoutes:
             Route("/metrics", self.metrics_page, methods=["GET"]),
             Route("/healthz", self.health, methods=["GET"]),
             Route("/readyz", self.ready, methods=["GET"]),
-            Route("/", self.index, methods=["GET"]),
         ]
 
     async def state(self, request: Request) -> Response:
@@ -137,9 +137,3 @@ class ViewRoutes:
         if not self._is_ready:
             raise RequestError(503, "no_healthy_backend", "no backend is healthy yet", 1.0)
         return json_response({"status": "ready"})
-
-    async def index(self, request: Request) -> Response:
-        """`GET /`: where to look."""
-        return json_response(
-            {"service": "tao-coordinator", "version": self._version, "endpoints": ENDPOINTS}
-        )
