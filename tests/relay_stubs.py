@@ -13,9 +13,7 @@ MODEL = "stub-model"
 
 
 class RelayBackendStub(ApiBackendStub):
-    """Fails as told; `fault` is one of the words below, or empty."""
-
-    FAULTS = ("reset", "garbage", "hang", "cut-body", "endless")
+    """Fails as told: `fault` is empty or a word of `_fail`."""
 
     def __init__(self, capacity: str = "40000") -> None:
         super().__init__()
@@ -69,6 +67,11 @@ class RelayBackendStub(ApiBackendStub):
             handler.wfile.write(b"SSH-2.0-OpenSSH_9.9\r\n")
         elif self.fault == "hang":
             self.closing.wait(30)
+        elif self.fault == "cut-prefill":
+            handler.wfile.write(
+                b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
+                b"transfer-encoding: chunked\r\n\r\n"
+            )
         elif self.fault == "cut-body":
             handler.wfile.write(
                 b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"

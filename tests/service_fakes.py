@@ -248,7 +248,7 @@ class Service:
             backends=(BackendConfig(backend_id="gpu-0", base_url="http://gpu-0:8000"),),
             api_key=api_key,
         )
-        relay = Relay(self.runtime, {}, config)
+        relay = Relay(self.runtime, {}, config, metrics)
         self.app: ASGIApp = build_app(self.runtime, metrics, api_key, relay)
 
     def peer(

@@ -75,13 +75,13 @@ def run(num_turns: int, num_rounds: int, on_progress: Callable[[str], None]) -> 
     """
     with ChildProcesses() as children:
         on_progress("starting engine, coordinator and proxy")
-        fleet = relay.start(children)
+        processes = relay.start(children)
         numbers = itertools.count(1)
-        ours, theirs = _Tally(fleet.coordinator), _Tally(fleet.proxy)
+        ours, theirs = _Tally(processes.coordinator), _Tally(processes.proxy)
         on_progress(f"measuring {num_rounds} rounds of {num_turns} turns each")
         for _ in range(num_rounds):
-            ours.measure(fleet.coordinator_url, 2 * num_turns, num_turns, _turns(numbers))
-            theirs.measure(fleet.proxy_url, num_turns, num_turns, relay.requests_of(_CALL))
+            ours.measure(processes.coordinator_url, 2 * num_turns, num_turns, _turns(numbers))
+            theirs.measure(processes.proxy_url, num_turns, num_turns, relay.requests_of(_CALL))
         children.check()
         return RateResult(lease=ours.rate(), proxy=theirs.rate())
 

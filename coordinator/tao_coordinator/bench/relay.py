@@ -107,13 +107,13 @@ def run(num_calls: int, num_rounds: int, on_progress: Callable[[str], None]) -> 
     """
     with ChildProcesses() as children:
         on_progress("starting engine, coordinator and proxy")
-        fleet = start(children)
+        processes = start(children)
         results: list[CellResult] = []
         for cell in cells():
             targets = {
-                "direct": _Target(fleet.engine_url, fleet.engine),
-                "relay": _Target(fleet.coordinator_url, fleet.coordinator),
-                "proxy": _Target(fleet.proxy_url, fleet.proxy),
+                "direct": _Target(processes.engine_url, processes.engine),
+                "relay": _Target(processes.coordinator_url, processes.coordinator),
+                "proxy": _Target(processes.proxy_url, processes.proxy),
             }
             on_progress(f"{_words(cell)}: {num_rounds} rounds of {num_calls} calls")
             for _ in range(num_rounds):
@@ -125,7 +125,7 @@ def run(num_calls: int, num_rounds: int, on_progress: Callable[[str], None]) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
+class Processes:
     """The processes of one run."""
 
     engine: Child
@@ -136,18 +136,18 @@ class Fleet:
     proxy_url: str
 
 
-def start(children: ChildProcesses) -> Fleet:
+def start(children: ChildProcesses) -> Processes:
     """Start an engine, and a coordinator and a proxy in front of it; all are ready."""
     engine = children.start("engine", ["tao_coordinator.bench.instant_engine"])
     engine_url = engine.wait_for_url()
     arguments = ["tao_coordinator", "coordinator", "--port", "0", "--backend", engine_url]
     coordinator = children.start("coordinator", arguments)
     proxy = children.start("proxy", ["tao_coordinator.bench.proxy_of_their_shape", engine_url])
-    fleet = Fleet(
+    processes = Processes(
         engine, engine_url, coordinator, coordinator.wait_for_url(), proxy, proxy.wait_for_url()
     )
-    _wait_until_ready(fleet.coordinator_url)
-    return fleet
+    _wait_until_ready(processes.coordinator_url)
+    return processes
 
 
 def _wait_until_ready(url: str) -> None:

@@ -71,6 +71,17 @@ class ServiceMetrics:
         self.engine_errors = Counter(
             "tao_engine_errors", "Engine steps that failed.", registry=self.registry
         )
+        self.relay_fail_open = Counter(
+            "tao_relay_fail_open",
+            "Relayed calls sent without a lease, since the engine failed.",
+            registry=self.registry,
+        )
+        self.relay_failures = Counter(
+            "tao_relay_backend_failures",
+            "Relayed calls that a backend did not answer, or broke off.",
+            ("backend",),
+            registry=self.registry,
+        )
         self._hold_s = Histogram(
             "tao_turn_hold_seconds",
             "Time that granted turns were held before their lease.",

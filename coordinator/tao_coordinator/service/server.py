@@ -105,7 +105,7 @@ def serve(
         runtime = Runtime(engine, metrics)
         roster = Roster(runtime.dispatch)
         file = None if config.backends_file is None else BackendsFile(Path(config.backends_file))
-        relay = Relay(runtime, roster.configs, config)
+        relay = Relay(runtime, roster.configs, config, metrics)
         server = _Server(
             uvicorn.Config(
                 build_app(runtime, metrics, config.api_key, relay, roster),

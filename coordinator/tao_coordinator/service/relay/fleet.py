@@ -7,14 +7,21 @@ from collections.abc import Mapping
 from tao_coordinator.config import BackendConfig
 from tao_coordinator.core.events import BackendUnreachable
 from tao_coordinator.errors import EngineError
+from tao_coordinator.service.metrics import ServiceMetrics
 from tao_coordinator.service.runtime import Runtime
 
 
 class Fleet:
     """Reads the operator's settings; tells the engine what it met."""
 
-    def __init__(self, runtime: Runtime, backends: Mapping[str, BackendConfig]) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        backends: Mapping[str, BackendConfig],
+        metrics: ServiceMetrics,
+    ) -> None:
         """Look into `backends` at each call, so that additions and removals count at once."""
+        self.metrics = metrics
         self._runtime = runtime
         self._backends = backends
         self._num_fallbacks = itertools.count()
@@ -34,5 +41,6 @@ class Fleet:
 
     def tell_failure(self, backend_id: str, reason: str) -> None:
         """A call met a backend that does not answer: as much evidence as a failed poll."""
+        self.metrics.relay_failures.labels(backend_id).inc()
         with contextlib.suppress(EngineError):
             self._runtime.dispatch((BackendUnreachable(backend_id=backend_id, reason=reason),))

@@ -4,6 +4,7 @@ What the client is told depends on how far its answer has come: before the first
 its own, after it an error event of its API, and where not even that fits, a connection that breaks.
 """
 
+import asyncio
 import contextlib
 import logging
 import time
@@ -46,6 +47,8 @@ REACHED_MAX: Final = 2
 be shown to all of them, but one idle connection may have gone stale."""
 ERROR_BYTES_MAX: Final = 64 * 1024
 """Of a backend's error that is told inside a stream."""
+LAST_WORD_S_MAX: Final = 1.0
+"""For a stream's error event to get into the client's connection."""
 _EVENT_STREAM: Final = b"text/event-stream"
 
 
@@ -152,7 +155,11 @@ class Passage:
             await self._send_start(response.status_code, response.raw_headers)
             await self._send_body(bytes(response.body), more=False)
         elif self._reader is None or self._reader.is_whole:
-            await self._send_body(error_event(self._call.endpoint.dialect, error), more=False)
+            event = error_event(self._call.endpoint.dialect, error)
+            # A client that does not read is what may have been wrong.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LAST_WORD_S_MAX):
+                    await self._send_body(event, more=False)
 
     # --- the way ---------------------------------------------------------------------------------
 
@@ -181,6 +188,7 @@ class Passage:
             backend = self._desk.fleet.any()
             if backend is None:
                 raise
+            self._desk.fleet.metrics.relay_fail_open.inc()
             return _Way(
                 backend_id=backend.backend_id,
                 base_url=backend.base_url,
@@ -288,33 +296,37 @@ class Passage:
         if is_stream and response.headers.get("content-encoding", "identity") == "identity":
             mark = LAST_EVENT_MARKS[self._call.endpoint.dialect]
             reader = StreamReader(takes_usage_out=self._call.takes_usage_out, last_mark=mark)
-        self._reader = reader
-        if not self._has_begun:
-            headers = passed_headers(response.raw_headers, keeps_length=not is_stream)
-            headers.append((receipts.HEADER, way.receipt))
-            await self._send_start(response.status, headers)
-        else:
-            await self._send_body(b": %b %b\n\n" % (receipts.HEADER, way.receipt))
-        await self._pass_body(response, reader)
-        return TurnOutcome.COMPLETED if response.status < 400 else TurnOutcome.ERROR
-
-    async def _pass_body(self, response: aiohttp.ClientResponse, reader: Reader) -> None:
+        headers = passed_headers(response.raw_headers, keeps_length=not is_stream)
+        headers.append((receipts.HEADER, way.receipt))
+        outcome = TurnOutcome.COMPLETED if response.status < 300 else TurnOutcome.ERROR
         watch, content = self._watch, response.content
         while True:
             passed = reader.feed(await _next_chunk(content))
             if self._ttft_s is None and reader.has_token:
                 self._ttft_s = time.monotonic() - self._sent_s
-            if content.at_eof():
+            is_over = content.at_eof()
+            if (passed or is_over) and self._reader is None:
+                # Not with the reply's head: engines send it at once, and may die in the prefill.
+                self._reader = reader
+                await self._begin(response.status, headers, way.receipt)
+            if is_over:
                 break
             if passed:
                 await self._send_body(passed)
-            if reader.is_complete and response.status < 400:
+            if reader.is_complete:
                 # The turn is over; what a backend takes to close its stream is not the session's.
-                self._give_back(TurnOutcome.COMPLETED)
+                self._give_back(outcome)
             watch.moved()
         watch.stop()
         rest = reader.end()
         await self._send_body(passed + rest if rest else passed, more=False)
+        return outcome
+
+    async def _begin(self, status: int, headers: list[tuple[bytes, bytes]], receipt: bytes) -> None:
+        if self._has_begun:
+            await self._send_body(b": %b %b\n\n" % (receipts.HEADER, receipt))
+        else:
+            await self._send_start(status, headers)
 
     async def _send_start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         self._has_begun = True

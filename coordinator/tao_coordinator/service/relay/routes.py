@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 from tao_coordinator.config import BackendConfig, CoordinatorConfig
 from tao_coordinator.errors import EngineError, RequestError
 from tao_coordinator.service.bodies import read_json_body
+from tao_coordinator.service.metrics import ServiceMetrics
 from tao_coordinator.service.relay.call import read_call
 from tao_coordinator.service.relay.dialects import ENDPOINTS, MODELS_PATH, Endpoint
 from tao_coordinator.service.relay.fleet import Fleet
@@ -45,6 +46,7 @@ class Relay:
         runtime: Runtime,
         backends: Mapping[str, BackendConfig],
         config: CoordinatorConfig,
+        metrics: ServiceMetrics,
     ) -> None:
         """Put it together; nothing is opened before the first call.
 
@@ -52,8 +54,9 @@ class Relay:
             runtime: The engine's host.
             backends: Their settings by id; looked into at each call.
             config: Aliases, limits, and whether clients show a key.
+            metrics: Told of failures.
         """
-        fleet = Fleet(runtime, backends)
+        fleet = Fleet(runtime, backends, metrics)
         self._upstream = Upstream()
         self._aliases = config.model_aliases
         self._idle_s = config.relay_idle_s

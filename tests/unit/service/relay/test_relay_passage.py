@@ -68,13 +68,13 @@ class Host:
 
     def __init__(self, engine: ScriptedEngine, backends: Mapping[str, BackendConfig]) -> None:
         self.engine = engine
-        metrics = ServiceMetrics()
+        self.metrics = metrics = ServiceMetrics()
         self.runtime = Runtime(engine, metrics)
         config = CoordinatorConfig(
             backends=(BackendConfig(backend_id="gpu-0", base_url="http://gpu-0"),),
             relay_keep_alive_s=0.05,
         )
-        self.relay = Relay(self.runtime, backends, config)
+        self.relay = Relay(self.runtime, backends, config, metrics)
         self.app = build_app(self.runtime, metrics, None, self.relay)
 
     def peer(
@@ -146,6 +146,10 @@ def test_engine_that_fails_lets_calls_through() -> None:
                 assert reply.status == 200
                 receipt = json.loads(reply.headers["x-tao-receipt"])
                 assert receipt == {"path": "fail-open", "backend_id": "alive"}
+            page = host.metrics.page().decode()
+            # In turn: each call met the dead one first.
+            assert "tao_relay_fail_open_total 8.0" in page
+            assert 'tao_relay_backend_failures_total{backend="dead"} 4.0' in page
 
         run(engine, body, {"dead": dead, "alive": alive})
         assert len(stub.calls) == 4
@@ -199,6 +203,21 @@ def test_attempts_are_bounded() -> None:
 
     run(engine, body)
     assert len(engine.events_of(TurnRequested)) == 4
+
+
+def test_backend_that_dies_before_its_first_token_costs_no_error() -> None:
+    with RelayBackendStub() as dying, RelayBackendStub() as alive:
+        dying.fault = "cut-prefill"
+        engine = ScriptedEngine(urls=[dying.url, alive.url])
+
+        async def body(host: Host) -> None:
+            reply = await host.post(CHAT | {"stream": True})
+            assert reply.status == 200
+            assert reply.body.endswith(b"data: [DONE]\n\n")
+
+        run(engine, body)
+        outcomes = [one.outcome for one in engine.releases]
+        assert outcomes == [TurnOutcome.ERROR, TurnOutcome.COMPLETED]
 
 
 def test_who_served_is_told_with_the_release() -> None:
