@@ -111,12 +111,12 @@ class Session:
         self._process_id = os.getpid()
         # Re-entrant: a destructor may give a turn back on the thread that is inside.
         self._lock = threading.RLock()
-        self._tokens: list[Token[Session | None]] = []
+        self._entered: list[tuple[Token[Session | None], _spans.OwnSpan | None]] = []
+        """What to put back and to end, one for each `with` block that it is in."""
         self._open_calls: dict[str, None] = {}
         self._heart: Courier | None = None
         """Beats while calls are open; a connection that is replaced takes its own along."""
         self._has_ended = False
-        self._span: _spans.OwnSpan | None = None
         self._chars_per_token: float | None = None
         self._last_chars = 0
         self._last_tokens = 0
@@ -232,10 +232,11 @@ class Session:
     def __enter__(self) -> Self:
         with self._lock:
             self._has_ended = False
-        self._tokens.append(_current.set(self))
-        span = self._span = _spans.open_session_span(self.id, self.agent)
+        token = _current.set(self)
+        span = _spans.open_session_span(self.id, self.agent)
         if span is not None:
             span.attach()
+        self._entered.append((token, span))
         self.emit(semconv.SESSION_START, {})
         return self
 
@@ -245,13 +246,13 @@ class Session:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        token, span = self._entered.pop()
         # A generator may be closed in another context than it was started in; the variable that is
         # to be put back does not exist there.
         with contextlib.suppress(ValueError):
-            _current.reset(self._tokens.pop())
+            _current.reset(token)
         reason, error_type = end_of(exc)
         self.end(reason, error_type=error_type)
-        span, self._span = self._span, None
         if span is not None and not self._is_foreign():
             span.end(error_type)
 

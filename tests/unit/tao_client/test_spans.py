@@ -108,6 +108,17 @@ def test_session_and_tool_are_standard_spans(backend: Backend, events: list[Even
     assert told_in.get_span_context() == tool.context, "events carry the ids of these spans"
 
 
+def test_session_that_is_entered_again_inside_itself_has_two(backend: Backend) -> None:
+    tao.connect(free_url(), spans=True)
+    with tao.session() as s, s:
+        pass
+    assert backend.names == ["invoke_agent"], "the outer one is that already"
+    with tao.session(agent="a") as s, backend.tracer.start_as_current_span("step"), s:
+        pass
+    assert backend.names[1:] == ["invoke_agent a", "step", "invoke_agent a"]
+    assert trace.get_current_span().get_span_context().span_id == 0
+
+
 def test_environment_asks_for_them(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TAO_ENDPOINT", free_url())
     monkeypatch.setenv("TAO_SPANS", "1")
