@@ -27,6 +27,8 @@ MESSAGES: list[ChatCompletionMessageParam] = [{"role": "user", "content": "say h
 WARM_UP_CALLS = 10
 EVENTS_AT_A_TIME = 200
 """Fewer than the queue holds, so that what is measured is not the dropping."""
+CALL_PAUSE_S = 0.005
+"""Before each call, so that what goes on behind the last one (its lease goes back) is over."""
 TOOL_PAUSE_S = 0.02
 """A real tool takes a while, in which caches grow cold."""
 IMPORTS = 3
@@ -88,6 +90,7 @@ def compare(
     spent = {bare: Spent(), wrapped: Spent()}
     for index in range(num_calls + WARM_UP_CALLS):
         for call, on in spent.items():
+            time.sleep(CALL_PAUSE_S)
             on.start()
             call()
             on.stop(counts=index >= WARM_UP_CALLS)
@@ -103,6 +106,7 @@ async def compare_async(base_url: str, model: str, num_calls: int) -> dict[str, 
         spent = {bare: Spent(), wrapped: Spent()}
         for index in range(num_calls + WARM_UP_CALLS):
             for client, on in spent.items():
+                await asyncio.sleep(CALL_PAUSE_S)
                 on.start()
                 await client.chat.completions.create(model=model, messages=MESSAGES, max_tokens=1)
                 on.stop(counts=index >= WARM_UP_CALLS)
