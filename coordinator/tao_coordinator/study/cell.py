@@ -60,6 +60,8 @@ class Cell:
     """Reported capacity over true capacity."""
     changes: tuple[FleetChange, ...] = ()
     end_s: float = 1e6
+    warm_s: float = 0.0
+    """Rates under load are taken from then on."""
     x: float = 0.0
     """Where the cell stands on the axis of its study's plot."""
 
@@ -190,7 +192,7 @@ def run_cell_fully(cell: Cell) -> tuple[CellResult, RunRecord]:
         end_s=cell.end_s,
     )
     record = Fleet(settings, sessions, policy, clock=time.perf_counter).run()
-    measures = measure(record, settings)
+    measures = measure(record, settings, cell.warm_s)
     if isinstance(policy, Tao) and isinstance(policy.place, Witness):
         measures.update(policy.place.measures())
     measures["workers"] = 0.0 if cell.is_open else float(cell.num_workers())

@@ -19,8 +19,15 @@ TPOT_TOKENS_MIN: Final = 16
 """A shorter reply says nothing about the time per output token."""
 
 
-def measure(record: RunRecord, settings: FleetSettings) -> dict[str, float]:
-    """All measures of one run by name."""
+def measure(record: RunRecord, settings: FleetSettings, warm_s: float = 0.0) -> dict[str, float]:
+    """All measures of one run by name.
+
+    Args:
+        record: of the run.
+        settings: with which it was made.
+        warm_s: rates under load (`output_tokens_per_s`, `hit_rate_loaded`, `working_set`) begin
+            here: until then contexts are still those of beginners.
+    """
     if not record.turns or not record.sessions:
         return {"unfinished": float(record.num_unfinished), "sessions": 0.0}
     makespan_s = max(row.ended_s for row in record.sessions)
@@ -28,14 +35,16 @@ def measure(record: RunRecord, settings: FleetSettings) -> dict[str, float]:
     if loaded_s < LOADED_SHARE_MIN * makespan_s:
         loaded_s = makespan_s / 2
     finished = record.column("finished_s")
-    loaded = finished <= loaded_s
+    loaded_s = max(loaded_s, warm_s + 1.0)
+    loaded = (finished <= loaded_s) & (finished >= warm_s)
+    span_s = loaded_s - warm_s
     output, prompt = record.column("output_tokens"), record.column("input_tokens")
     cached, reusable = record.column("cached_tokens"), record.column("reusable_tokens")
     moved, later = record.column("moved"), record.column("turn") > 0
     found = {
         **_latency(record),
-        "output_tokens_per_s": float(output[loaded].sum()) / loaded_s,
-        "total_tokens_per_s": float((output + prompt)[loaded].sum()) / loaded_s,
+        "output_tokens_per_s": float(output[loaded].sum()) / span_s,
+        "total_tokens_per_s": float((output + prompt)[loaded].sum()) / span_s,
         "output_tokens_per_s_all": float(output.sum()) / makespan_s,
         "hit_rate": float(cached.sum() / prompt.sum()),
         "hit_rate_loaded": _ratio(cached[loaded].sum(), prompt[loaded].sum()),
@@ -44,7 +53,7 @@ def measure(record: RunRecord, settings: FleetSettings) -> dict[str, float]:
         "moved_ratio": _ratio(moved[later].sum(), later.sum()),
         "credit_error": _credit_error(record),
         "busy": record.busy_s / (makespan_s * len(settings.backends)),
-        "working_set": _working_set(record, settings, loaded_s),
+        "working_set": _working_set(record, settings, warm_s, loaded_s),
         "kv_peak": max((moment.kv_used for moment in record.timeline), default=MISSING),
         "preemptions": float(record.preemptions),
         "refused": float(record.num_refused),
@@ -109,10 +118,10 @@ def _where_time_went(record: RunRecord) -> dict[str, float]:
     }
 
 
-def _working_set(record: RunRecord, settings: FleetSettings, until_s: float) -> float:
+def _working_set(record: RunRecord, settings: FleetSettings, from_s: float, to_s: float) -> float:
     """Mean over time of all live contexts over all pools: what the load really was."""
     pools = sum(spec.pool_tokens for spec in settings.backends)
-    seen = [moment.context_tokens for moment in record.timeline if moment.time_s <= until_s]
+    seen = [m.context_tokens for m in record.timeline if from_s <= m.time_s <= to_s]
     return sum(seen) / (len(seen) * pools) if seen else MISSING
 
 

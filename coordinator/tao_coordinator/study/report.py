@@ -95,9 +95,8 @@ def _cell(outcome: Outcome, panel: str, arm: str, column: Column) -> str:
 
 
 def _versus(outcome: Outcome, panel: str) -> list[str]:
-    arms = outcome.arms(panel)
-    others = [arm for arm in arms if arm != OURS]
-    if OURS not in arms or not others:
+    others = outcome.rivals(panel)
+    if OURS not in outcome.arms(panel) or not others:
         return []
     parts: list[str] = []
     for column in outcome.study.versus:
@@ -122,7 +121,8 @@ def _claims(outcome: Outcome) -> list[str]:
 def _claimed(outcome: Outcome, panel: str, arm: str, rivals: Iterable[str], column: Column) -> str:
     present = [rival for rival in rivals if rival in outcome.arms(panel)]
     if not present:
-        return number(outcome.interval(panel, arm, column).value, column.digits)
+        value = number(outcome.interval(panel, arm, column).value, column.digits)
+        return f"{value} %" if column.title.endswith("%") else value
     best = outcome.best(panel, present, column)
     if best is None:
         return "no rival finished"

@@ -144,6 +144,11 @@ class Outcome:
         """In the order of the cells."""
         return list(dict.fromkeys(cell.arm for cell in self.cells if cell.panel == panel))
 
+    def rivals(self, panel: str) -> list[str]:
+        """The arms that ours is compared with: no twin of it that only watches."""
+        found = [arm for arm in self.arms(panel) if arm != OURS]
+        return [arm for arm in found if "placement=witness" not in arm]
+
     def of(self, panel: str, arm: str) -> list[tuple[Cell, CellResult]]:
         """All seeds of one arm in one panel."""
         pairs = zip(self.cells, self.results, strict=True)

@@ -86,6 +86,8 @@ _CONCUR: Final = Study(
     "`thunderagent` pauses reactively instead.",
 )  # fmt: skip
 
+PODS: Final = 4
+"""Backends of the published runs."""
 CLIFF: Final = (
     (0.45, 0.932, 0.930),
     (0.75, 0.725, 0.706),
@@ -107,14 +109,17 @@ def _cliff_cells(options: StudyOptions) -> list[Cell]:
                 policy=PLACEHOLDER,
                 workload=options.workload("agentx", gap_s_max=10.0),
                 seed=0,
-                sessions=options.sessions(400),
+                sessions=options.sessions(1_000),
                 engine=CODER,
+                num_backends=PODS,
                 pressure=pressure,
                 end_s=3_600.0,
+                warm_s=600.0,
                 x=pressure,
             )
         )
-    return cross(options, found, arms(OURS, "round-robin", "thunderagent", "thunderagent-decay"))
+    chosen = arms(OURS, "sticky-least-loaded", "dynamo-cost", "thunderagent", "thunderagent-decay")
+    return cross(options, found, chosen)
 
 
 _CLIFF: Final = Study(
@@ -130,7 +135,9 @@ _CLIFF: Final = Study(
         for pressure, plain, thunder in CLIFF
         for claim in (
             Claim(f"{pressure:g}: hit rate without control", f"{plain:.3f}", f"{pressure:g}",
-                  "round-robin", (), HIT_LOADED),
+                  "dynamo-cost", (), HIT_LOADED,
+                  "a cost router moves sessions that could have stayed"
+                  if pressure < 0.6 else ""),
             Claim(f"{pressure:g}: hit rate under ThunderAgent", f"{thunder:.3f}", f"{pressure:g}",
                   "thunderagent-decay", (), HIT_LOADED),
         )
