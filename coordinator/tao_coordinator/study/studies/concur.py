@@ -144,8 +144,10 @@ _CLIFF: Final = Study(
     ),
     plots=(Plot("hit-rate", "lines", "hit_rate_loaded", "Hit rate", "hits / prompt tokens", ("",),
                 x_title="working set / pool"),),
-    reading="Published: two H100s a pod, vLLM 0.28, 45-60 minutes. Panels are named by "
-    "workers x mean context over the pool; the first column is what it was in the run.",
+    reading="Published: four pods of two H100s behind a gateway, vLLM 0.28, 45-60 minutes. Panels "
+    "are named by workers x mean context over the pools; the first column is what it was in the "
+    "run. `dynamo-cost` stands for the gateway: it scores backends by cache and load, and moves "
+    "sessions; where none moves (`sticky-least-loaded`) the cliff sits further right.",
 )  # fmt: skip
 
 STUDIES: Final = (_CONCUR, _CLIFF)
