@@ -109,6 +109,7 @@ class ServiceMetrics:
             buckets=_TOOL_BUCKETS_S,
             registry=self.registry,
         )
+        self._accepted_children: dict[tuple[str, str], Counter] = {}
         self._delay_children: dict[str, Histogram] = {}
         self.tool_label = BoundedLabel(TOOL_NAMES_MAX)
         """One for all metrics by tool, so that a tool has the same label everywhere."""
@@ -135,7 +136,7 @@ class ServiceMetrics:
     def observe_events(self, received: Sequence[Received]) -> None:
         """Count events that go to the engine."""
         for (name, source), number in Count((r.name, r.source) for r in received).items():
-            self._events.labels(_event_label(name), "accepted", source).inc(number)
+            self._accepted(name, source).inc(number)
         for record in received:
             self._delay_child(record.name).observe(record.age_s)
             event = record.event
@@ -143,8 +144,17 @@ class ServiceMetrics:
                 error = self._error_label(event.error_type) if event.error_type else ""
                 self._tool_s.labels(self.tool_label(event.name), error).observe(event.duration_s)
 
+    def _accepted(self, name: str, source: str) -> Counter:
+        """The counter of one kind of event; looking a label up costs more than counting."""
+        key = (_event_label(name), source)
+        child = self._accepted_children.get(key)
+        if child is None:
+            child = self._events.labels(key[0], "accepted", source)
+            self._accepted_children[key] = child
+        return child
+
     def _delay_child(self, name: str) -> Histogram:
-        """The histogram of one event name; looking a label up costs more than observing."""
+        """The histogram of one event name."""
         child = self._delay_children.get(name)
         if child is None:
             label = _event_label(name)

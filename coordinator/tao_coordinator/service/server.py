@@ -6,6 +6,7 @@ ends the process at once; and whatever hangs, a watchdog ends it within `EXIT_S_
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -94,6 +95,7 @@ def serve(
         ConfigurationError: The address cannot be listened on.
     """
     _raise_file_limit()
+    _collect_seldom()
     # One extra series per counter that nobody reads.
     disable_created_metrics()
     listener = bind(config.host, config.port)
@@ -217,6 +219,17 @@ class _Server(uvicorn.Server):
 def _url(host: str, listener: socket.socket) -> str:
     port = listener.getsockname()[1]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _collect_seldom() -> None:
+    """Keep the garbage collector from walking everything alive: 60-140 ms at 1,000 sessions.
+
+    Sessions, calls and ids are freed by reference counting; the few cycles (failed requests) can
+    wait. What was imported by now stays for good and is never looked at again.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
 
 
 def _raise_file_limit() -> None:

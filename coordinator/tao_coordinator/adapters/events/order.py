@@ -114,9 +114,11 @@ class EventOrder:
         stamps = self._sessions.get(session_id)
         if stamps is None:
             stamps = _Stamps()
+            self._sessions.put(session_id, stamps)
         elif _is_before(time_ns, stamps.ended_ns):
             return Outcome.LATE
-        self._sessions.put(session_id, stamps)
+        else:
+            self._sessions.move_to_end(session_id)
         if isinstance(event, ToolStarted):
             return self._started(event, time_ns, has_unique_ids, stamps)
         if isinstance(event, ToolEnded):
