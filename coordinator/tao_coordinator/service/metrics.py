@@ -109,8 +109,7 @@ class ServiceMetrics:
             buckets=_TOOL_BUCKETS_S,
             registry=self.registry,
         )
-        self._accepted_children: dict[tuple[str, str], Counter] = {}
-        self._delay_children: dict[str, Histogram] = {}
+        self._children: dict[tuple[str, str], tuple[Counter, Histogram]] = {}
         self.tool_label = BoundedLabel(TOOL_NAMES_MAX)
         """One for all metrics by tool, so that a tool has the same label everywhere."""
         self._error_label = BoundedLabel(ERROR_TYPES_MAX)
@@ -135,33 +134,25 @@ class ServiceMetrics:
 
     def observe_events(self, received: Sequence[Received]) -> None:
         """Count events that go to the engine."""
-        for (name, source), number in Count((r.name, r.source) for r in received).items():
-            self._accepted(name, source).inc(number)
         for record in received:
-            self._delay_child(record.name).observe(record.age_s)
+            accepted, delay_s = self._event_children(record.name, record.source)
+            accepted.inc()
+            delay_s.observe(record.age_s)
             event = record.event
             if isinstance(event, ToolEnded) and event.duration_s is not None:
                 error = self._error_label(event.error_type) if event.error_type else ""
                 self._tool_s.labels(self.tool_label(event.name), error).observe(event.duration_s)
 
-    def _accepted(self, name: str, source: str) -> Counter:
-        """The counter of one kind of event; looking a label up costs more than counting."""
+    def _event_children(self, name: str, source: str) -> tuple[Counter, Histogram]:
+        """Counter and delay of one kind of event; looking labels up costs more than using them."""
         key = (_event_label(name), source)
-        child = self._accepted_children.get(key)
-        if child is None:
-            child = self._events.labels(key[0], "accepted", source)
-            self._accepted_children[key] = child
-        return child
-
-    def _delay_child(self, name: str) -> Histogram:
-        """The histogram of one event name."""
-        child = self._delay_children.get(name)
-        if child is None:
-            label = _event_label(name)
-            child = self._event_delay_s.labels(label)
-            if label == name:
-                self._delay_children[name] = child
-        return child
+        children = self._children.get(key)
+        if children is None:
+            children = self._children[key] = (
+                self._events.labels(key[0], "accepted", source),
+                self._event_delay_s.labels(key[0]),
+            )
+        return children
 
     def page(self) -> bytes:
         """The exposition page, Prometheus text format."""
