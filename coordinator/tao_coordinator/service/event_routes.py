@@ -22,7 +22,7 @@ from tao_coordinator.adapters.events import claude_code, log_records, otlp, span
 from tao_coordinator.adapters.events.otlp import OtlpReply, Signal
 from tao_coordinator.adapters.events.receiver import RECORDS_MAX, EventReceiver, Received, Tally
 from tao_coordinator.errors import MalformedRequest, RequestError
-from tao_coordinator.service.bodies import declared_length, read_body, read_raw_body
+from tao_coordinator.service.bodies import declared_length, read_json_body, read_raw_body
 from tao_coordinator.service.metrics import ServiceMetrics
 from tao_coordinator.service.replies import json_response
 from tao_coordinator.service.runtime import Runtime
@@ -72,7 +72,7 @@ class EventRoutes:
     async def hook(self, request: Request) -> Response:
         """`POST /hooks/claude-code`: one hook. An empty object lets the harness go on."""
         with self._reserved(request.scope, HOOK_BYTES_MAX):
-            body = await read_body(request, HOOK_BYTES_MAX)
+            body = await read_json_body(request, HOOK_BYTES_MAX)
         try:
             payload: object = orjson.loads(body)
         except orjson.JSONDecodeError:

@@ -174,6 +174,14 @@ def test_broken_hook_is_one_clear_error(body: bytes) -> None:
     assert (reply.status, reply.error_type) == (400, "malformed_request")
 
 
+def test_hook_that_a_web_page_could_send_is_refused() -> None:
+    engine = FakeEngine()
+    hook = {"session_id": "s", "hook_event_name": "SessionEnd"}
+    reply = call("POST", "/hooks/claude-code", hook, {"content-type": "text/plain"}, engine)
+    assert reply.status == 415
+    assert not engine.events
+
+
 def test_engine_failure_is_a_status_too(caplog: pytest.LogCaptureFixture) -> None:
     engine = FakeEngine(error=RuntimeError("secret detail"))
     reply = call("POST", "/v1/logs", protobuf_body([END]), PROTOBUF_HEADERS, engine)
