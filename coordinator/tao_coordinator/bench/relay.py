@@ -25,6 +25,8 @@ from tao_coordinator.children import Child, ChildProcesses
 CONCURRENCIES = (1, 32)
 BODY_BYTES = (2_000, 100_000)
 _READY_S = 15.0
+_WARM_UP_CALLS = 1_000
+"""Before the first cell, which would otherwise pay for every process's first steps."""
 _PATH = "/v1/chat/completions"
 
 
@@ -108,6 +110,9 @@ def run(num_calls: int, num_rounds: int, on_progress: Callable[[str], None]) -> 
     with ChildProcesses() as children:
         on_progress("starting engine, coordinator and proxy")
         processes = start(children)
+        warm_up = Cell(concurrency=4, body_bytes=2_000, is_stream=False)
+        for url in (processes.engine_url, processes.coordinator_url, processes.proxy_url):
+            drive_now(url, warm_up.concurrency, _WARM_UP_CALLS, requests_of(warm_up))
         results: list[CellResult] = []
         for cell in cells():
             targets = {
