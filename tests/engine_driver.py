@@ -184,5 +184,5 @@ class EngineDriver:
                 self.holds[effect.request_id] = effect
             elif isinstance(effect, SolvePlan):
                 self.plans_wanted.append(effect)
-            else:
+            elif isinstance(effect, Warn):
                 self.warnings.append(effect)

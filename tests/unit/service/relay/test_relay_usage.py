@@ -28,7 +28,7 @@ def chat(content: str, ending: str = "\n") -> bytes:
     def chunk(**fields: object) -> object:
         return {"id": "c", "choices": [{"index": 0, "delta": {"content": content}}], **fields}
 
-    last = {"id": "c", "choices": [], "usage": api.COMPLETION_USAGE}
+    last: object = {"id": "c", "choices": [], "usage": api.COMPLETION_USAGE}
     return lines([("", chunk()), ("", chunk(usage=None)), ("", last), ("", "[DONE]")], ending)
 
 
