@@ -16,6 +16,7 @@ from tao_coordinator.adapters.events.attributes import (
 )
 from tao_coordinator.adapters.events.bodies import (
     JsonObject,
+    check_groups,
     json_id,
     json_messages,
     json_scopes,
@@ -55,6 +56,8 @@ def rows_from_protobuf(body: bytes, limit: int) -> LogRows:
         request.ParseFromString(body)
     except DecodeError:
         raise MalformedRequest("body is no protobuf ExportLogsServiceRequest") from None
+    check_groups(len(request.resource_logs))
+    check_groups(sum(len(resource.scope_logs) for resource in request.resource_logs))
     num_records = sum(
         len(scope.log_records)
         for resource in request.resource_logs

@@ -16,6 +16,7 @@ from tao_coordinator.adapters.events.attributes import (
 )
 from tao_coordinator.adapters.events.bodies import (
     JsonObject,
+    check_groups,
     json_id,
     json_messages,
     json_scopes,
@@ -55,6 +56,8 @@ def rows_from_protobuf(body: bytes, limit: int) -> SpanRows:
         request.ParseFromString(body)
     except DecodeError:
         raise MalformedRequest("body is no protobuf ExportTraceServiceRequest") from None
+    check_groups(len(request.resource_spans))
+    check_groups(sum(len(resource.scope_spans) for resource in request.resource_spans))
     num_spans = sum(
         len(scope.spans) for resource in request.resource_spans for scope in resource.scope_spans
     )

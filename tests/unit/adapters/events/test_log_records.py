@@ -187,6 +187,8 @@ def nested_protobuf(depth: int) -> bytes:
         b"\x0a\x04\x12\x02\x12\x7f",  # an inner length that overruns its message
         json_body([("x", {})]),
         nested_protobuf(10_000),
+        b"\x0a\x00" * 20_001,  # resources without anything in them
+        delimited(1, b"\x12\x00" * 20_001),  # scopes
         protobuf_body([("hello", {})]).replace(b"hello", b"\xff\xfe\xfd\xfc\xfb"),  # no UTF-8
     ],
     ids=lambda value: repr(value)[:24],
@@ -209,6 +211,8 @@ def test_broken_protobuf_is_refused(body: bytes) -> None:
         b'{"resourceLogs": [{"scopeLogs": [{"logRecords": 7}]}]}',
         b'{"resourceLogs":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
         b'{"resourceLogs": [{"scopeLogs": [{"logRecords": [{"eventName": NaN}]}]}]}',
+        b'{"resourceLogs": [' + b"{}," * 20_000 + b"{}]}",
+        b'{"resourceLogs": [{"scopeLogs": [' + b"{}," * 20_000 + b"{}]}]}",
     ],
     ids=lambda value: repr(value)[:24],
 )
