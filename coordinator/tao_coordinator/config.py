@@ -84,8 +84,8 @@ class BackendConfig:
             )
         if self.engine_kind not in ENGINE_KINDS:
             raise ConfigurationError(
-                f"backend {self.backend_id}: engine_kind must be one of {', '.join(ENGINE_KINDS)},"
-                f" got {self.engine_kind!r}"
+                f"backend {self.backend_id}: engine_kind (--engine) must be one of"
+                f" {', '.join(ENGINE_KINDS)}, got {self.engine_kind!r}"
             )
         rank = self.data_parallel_rank
         if rank is not None and not 0 <= rank < _RANKS_MAX:

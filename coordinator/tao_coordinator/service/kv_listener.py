@@ -31,20 +31,21 @@ RETRY_S: Final = 5.0
 _END_OF_REPLAY: Final = b"\xff" * 8
 
 
-def require_extra() -> None:
-    """Check that the packages for KV events are there.
+def new_context() -> "zmq.asyncio.Context":
+    """What all listeners of a process share: one thread of ZeroMQ's.
 
     Raises:
-        ConfigurationError: They are not.
+        ConfigurationError: The packages for KV events are not installed.
     """
     try:
         import msgspec
-        import zmq
+        import zmq.asyncio
     except ModuleNotFoundError as error:
         raise ConfigurationError(
             f'kv_events_url needs {error.name}: pip install "tao-client[kv-events]"'
         ) from error
-    del msgspec, zmq
+    del msgspec
+    return zmq.asyncio.Context()
 
 
 class KvListener:
@@ -66,23 +67,21 @@ class KvListener:
         self.num_gaps = 0
         """Gaps that could not be filled."""
 
-    async def run(self) -> None:
+    async def run(self, context: "zmq.asyncio.Context") -> None:
         """Listen until cancelled."""
         import zmq
-        import zmq.asyncio
 
-        with zmq.asyncio.Context() as context:
-            while True:
-                try:
-                    await self._listen(context)
-                except (zmq.ZMQError, OSError) as error:
-                    _log.warning(
-                        "backend %s: no KV events from %s: %s",
-                        self._backend.backend_id,
-                        self._backend.kv_events_url,
-                        error,
-                    )
-                await asyncio.sleep(RETRY_S)
+        while True:
+            try:
+                await self._listen(context)
+            except (zmq.ZMQError, OSError) as error:
+                _log.warning(
+                    "backend %s: no KV events from %s: %s",
+                    self._backend.backend_id,
+                    self._backend.kv_events_url,
+                    error,
+                )
+            await asyncio.sleep(RETRY_S)
 
     async def _listen(self, context: "zmq.asyncio.Context") -> None:
         import zmq

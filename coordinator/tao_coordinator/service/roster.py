@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import httpx2
 
@@ -21,6 +21,9 @@ from tao_coordinator.errors import ConfigurationError, EngineError
 from tao_coordinator.service import kv_listener
 from tao_coordinator.service.poller import BackendPoller, Pace
 from tao_coordinator.service.probe import Probe
+
+if TYPE_CHECKING:
+    import zmq.asyncio
 
 _log = logging.getLogger(__name__)
 
@@ -57,6 +60,7 @@ class Roster:
         self._dispatch = dispatch
         self._client: httpx2.AsyncClient | None = None
         self._group: asyncio.TaskGroup | None = None
+        self._zmq: zmq.asyncio.Context | None = None
         self._pace = Pace()
         self._entries: dict[str, Entry] = {}
         self.configs: dict[str, BackendConfig] = {}
@@ -89,8 +93,8 @@ class Roster:
         if known is None and len(self._entries) >= BACKENDS_MAX:
             raise ConfigurationError(f"there are {BACKENDS_MAX} backends already")
         self._refuse_twin(config)
-        if config.kv_events_url is not None:
-            kv_listener.require_extra()
+        if config.kv_events_url is not None and self._zmq is None:
+            self._zmq = kv_listener.new_context()
         self._dispatch(
             [
                 BackendAdded(
@@ -110,10 +114,10 @@ class Roster:
         poller = BackendPoller(config, Probe(config, client), self._pace, self._dispatch)
         polling = group.create_task(poller.run(), name=f"poll {config.backend_id}")
         entry = self._entries[config.backend_id] = Entry(config, source, poller, polling)
-        if config.kv_events_url is not None:
+        if config.kv_events_url is not None and self._zmq is not None:
             listener = kv_listener.KvListener(config, self._dispatch)
             entry.listening = group.create_task(
-                listener.run(), name=f"KV events of {config.backend_id}"
+                listener.run(self._zmq), name=f"KV events of {config.backend_id}"
             )
         self.configs[config.backend_id] = config
         self._pace.num_backends = len(self._entries)

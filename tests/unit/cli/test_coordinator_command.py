@@ -117,6 +117,12 @@ def test_flags_win_over_variables() -> None:
         (["--backend", "a b=http://gpu-0"], "a b"),
         ([*ONE, *ONE], "gpu-0:8000"),
         ([*ONE, "--backend", "http://gpu-0:8000/other"], "ID=URL"),
+        ([*ONE, "--engine", "ollama"], "--engine"),
+        ([*ONE, "--engine", "other=vllm"], "other"),
+        ([*ONE, "--data-parallel-ranks", "0"], "data_parallel_ranks"),
+        ([*ONE, "--data-parallel-ranks", "two"], "--data-parallel-ranks"),
+        (["--backend", "dns+https://gpu"], "certificates"),
+        (["--backend", "dns+http://"], "host"),
         ([*ONE, "--capacity", "many"], "--capacity"),
         ([*ONE, "--capacity", "0"], "--capacity"),
         ([*ONE, "--capacity", "-5"], "--capacity"),
@@ -152,3 +158,31 @@ def test_key_is_in_no_error(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ConfigurationError) as caught:
         config(["--backend", "http://user:secret@gpu-0"])
     assert "secret" not in str(caught.value)
+
+
+def test_ranks_and_kinds_are_per_backend() -> None:
+    made = config(
+        [
+            *("--backend", "a=http://gpu-0:8000", "--backend", "b=http://gpu-1:8000"),
+            *("--data-parallel-ranks", "a=2", "--engine", "b=sglang"),
+        ]
+    )
+    assert [(b.backend_id, b.data_parallel_rank, b.engine_kind) for b in made.backends] == [
+        ("a-dp0", 0, "auto"),
+        ("a-dp1", 1, "auto"),
+        ("b", None, "sglang"),
+    ]
+
+
+def test_name_of_many_addresses_is_no_backend_of_its_own() -> None:
+    made = config(["--backend", "pool=dns+http://engines:8000/v1", "--capacity", "pool=500"])
+    (dns,) = made.dns_backends
+    assert made.backends == ()
+    assert dns.name == "pool"
+    assert dns.templates[0].base_url == "http://engines:8000"
+    assert dns.templates[0].capacity_tokens == 500
+    assert config(["--backend", "dns+http://engines"]).dns_backends[0].name == ""
+
+
+def test_file_alone_is_enough() -> None:
+    assert config(["--backends-file", "f.toml"]).backends_file == "f.toml"

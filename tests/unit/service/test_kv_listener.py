@@ -104,7 +104,7 @@ def live(body: Callable[[World], Awaitable[None]], *, replay: bool = True) -> Wo
                 kv_events_replay_url=f"tcp://127.0.0.1:{publisher.replay_port}" if replay else None,
             )
             world.listener = KvListener(backend, world.dispatch)
-            task = asyncio.create_task(world.listener.run())
+            task = asyncio.create_task(world.listener.run(context))
             try:
                 # A subscription takes a moment to arrive; nothing tells when it has.
                 await asyncio.sleep(0.3)
@@ -217,16 +217,17 @@ def test_publisher_that_is_not_there_is_waited_for_without_end() -> None:
         backend = BackendConfig(
             backend_id="b", base_url="http://b", kv_events_url="tcp://127.0.0.1:9"
         )
-        task = asyncio.create_task(KvListener(backend, lambda _: None).run())
-        await asyncio.sleep(0.1)
-        assert not task.done()
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        with zmq.asyncio.Context() as context:
+            task = asyncio.create_task(KvListener(backend, lambda _: None).run(context))
+            await asyncio.sleep(0.1)
+            assert not task.done()
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     asyncio.run(body())
 
 
 def test_missing_packages_are_told_with_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "zmq", None)
+    monkeypatch.setitem(__import__("sys").modules, "zmq.asyncio", None)
     with pytest.raises(ValueError, match=r"tao-client\[kv-events\]"):
-        kv_listener.require_extra()
+        kv_listener.new_context()
