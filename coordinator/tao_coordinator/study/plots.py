@@ -16,6 +16,8 @@ from tao_coordinator.study.study import OURS, Outcome, Plot
 COLORS: Final = ("#4477aa", "#66ccee", "#228833", "#ccbb44", "#aa3377", "#bbbbbb", "#882255")
 """Told apart by people who see few colours; ours is red and thicker."""
 OUR_COLOR: Final = "#ee3344"
+POINTS_MAX: Final = 60
+"""Of a curve over time."""
 
 
 def draw(outcome: Outcome, folder: Path) -> list[str]:
@@ -74,11 +76,15 @@ def _timeline(outcome: Outcome, plot: Plot, panel: str, path: Path) -> str:
 
 
 def _series(timeline: Sequence[Sequence[float]], name: str) -> tuple[list[float], list[float]]:
-    """A field of the moments, or the hit rate between two of them."""
-    times = [moment[0] for moment in timeline]
+    """A field of the moments, or the hit rate between two of them; few enough to be read."""
+    step = max(1, len(timeline) // POINTS_MAX)
     if name != "hit_rate":
         index = Moment._fields.index(name)
-        return times, [moment[index] for moment in timeline]
+        groups = [timeline[start : start + step] for start in range(0, len(timeline), step)]
+        means = [sum(moment[index] for moment in group) / len(group) for group in groups]
+        return [group[0][0] for group in groups], means
+    timeline = timeline[::step]
+    times = [moment[0] for moment in timeline]
     prompt, cached = Moment._fields.index("prompt_tokens"), Moment._fields.index("cached_tokens")
     rates = [
         (after[cached] - before[cached]) / (after[prompt] - before[prompt])
