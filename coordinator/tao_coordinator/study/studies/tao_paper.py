@@ -103,8 +103,7 @@ _MAIN: Final = Study(
         *_margins("V4-Flash x2, swe-lite, 16", "-2.4 %", "-7.5 %", "+5.1 %"),
         *_margins(
             "V4-Flash x2, swe-lite, 64", "-26.8 %", "-36.3 %", "+29.5 %",
-            "its rivals are under pressure there; modelled sessions are shorter, both pools hold "
-            "them",
+            "working set 0.9 of the pools here: routers that hold nobody keep their caches",
         ),
         *_margins("Qwen3-32B x4, swe-lite, 160", "+0.2 %", "better", "better"),
         *_margins("GLM-4.7 x1, swe-lite, 160", "-15.5 %", "-14.1 %", "+20.5 %"),
