@@ -54,7 +54,8 @@ def _cell(
         policy=PLACEHOLDER,
         workload=options.workload(workload),
         seed=0,
-        sessions=options.sessions(max(number.get(workload, 300), 2 * workers)),
+        # Fewer than two per worker would be a batch, not a loop.
+        sessions=max(options.sessions(number.get(workload, 300)), 2 * workers),
         engine=engine,
         num_backends=num_backends,
         pools=pools,
