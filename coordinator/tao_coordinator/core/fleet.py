@@ -39,6 +39,7 @@ def added(state: State, event: BackendAdded, now_s: float) -> list[Effect]:
     backend.affinity_headers = event.affinity_headers
     backend.served_by = event.served_by
     backend.draining = False
+    state.limit_growth()
     return _refuse_stranded(state)
 
 
@@ -59,6 +60,7 @@ def removed(state: State, event: BackendRemoved, now_s: float) -> list[Effect]:
     if not backend.draining or backend.foreign.num_own:
         return []
     ledger.forget_backend(state, backend)
+    state.limit_growth()
     return [BackendLeft(backend_id=event.backend_id)]
 
 
@@ -81,6 +83,7 @@ def sampled(state: State, event: BackendSampled, now_s: float) -> list[Effect]:
         # A missing value in one sample does not make a known pool unknown.
         backend.capacity_reported_tokens = event.capacity_tokens
     if (backend.models, backend.capacity_tokens) != could_take:
+        state.limit_growth()
         effects += _refuse_stranded(state)
     backend.foreign.sampled(
         running=event.running,

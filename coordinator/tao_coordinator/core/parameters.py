@@ -17,6 +17,9 @@ class Parameters:
     Study: 1.1 costs 9-25 % throughput, 0.8 costs 2-12 %."""
     growth_turns: float = 12.0
     """kappa: turns of typical growth reserved per seat. Study: without it -14..-17 %."""
+    growth_pool_ratio: float = 0.3
+    """Share of the smallest pool that one seat's growth reserve takes at most; (0, 1]. Matters on
+    toy engines only: the priors of a large one would leave room for one session at a time."""
     growth_tokens_max: int = 1500
     """Clip of one turn's growth before it enters the average; rare jumps would over-reserve."""
     released_weight: float = 0.3
@@ -84,7 +87,7 @@ class Parameters:
 
     def __post_init__(self) -> None:
         """Reject values that would break an invariant."""
-        for name in ("released_weight", "resident_ratio", "forced_share"):
+        for name in ("growth_pool_ratio", "released_weight", "resident_ratio", "forced_share"):
             value = getattr(self, name)
             if not 0.0 <= value <= 1.0:
                 raise ValueError(f"{name} must be in [0, 1], got {value}")

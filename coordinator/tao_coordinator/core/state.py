@@ -20,6 +20,8 @@ from tao_coordinator.core.model import (
 from tao_coordinator.core.parameters import Parameters
 from tao_coordinator.core.queue_pace import QueuePace
 
+UNLIMITED_TOKENS = 1 << 40
+"""Where nobody knows a capacity: it is warned about, and nobody is held for its sake."""
 FINISHED_MAX = 65_536
 """Request ids remembered after they are over, so that a late repeat gets no second lease."""
 
@@ -95,6 +97,7 @@ class State:
         self.lease_by_request: dict[str, str] = {}
         self.finished: OrderedDict[str, Reject | None] = OrderedDict()
         """Requests that are over, and the refusal that ended them; `None`: they had a lease."""
+        self._growth_limit_tokens = UNLIMITED_TOKENS
         self.totals = Totals()
         self.typical = Typical()
         self.num_leases = 0
@@ -129,8 +132,15 @@ class State:
         return None if pool is None else int(pool * self.parameters.budget_ratio)
 
     def growth_tokens(self) -> int:
-        """Growth reserved beside each unreleased seat."""
-        return self.typical.growth_reserve_tokens(self.parameters.growth_turns)
+        """Growth reserved beside each unreleased seat; the smallest pool bounds it."""
+        reserve = self.typical.growth_reserve_tokens(self.parameters.growth_turns)
+        return min(reserve, self._growth_limit_tokens)
+
+    def limit_growth(self) -> None:
+        """Capacities have changed: no reserve is larger than its share of the smallest one."""
+        known = [b.capacity_tokens for b in self.backends.values() if b.capacity_tokens]
+        share = self.parameters.growth_pool_ratio
+        self._growth_limit_tokens = int(share * min(known)) if known else UNLIMITED_TOKENS
 
     def committed_tokens(self, backend: Backend) -> int:
         """Unreleased seats and their growth."""

@@ -428,7 +428,7 @@ def test_estimates_do_not_remember_a_quiet_night() -> None:
 
 def test_crowded_queue_is_looked_at_a_few_times_a_second_and_nobody_is_forgotten() -> None:
     d = EngineDriver(SMALL)
-    running = d.ask("hog")
+    running = d.ask("hog", 15_000)
     queue = [d.ask(f"s{n}", 1_000) for n in range(200)]
     assert d.holds[queue[-1]].queue_position == 200
     d.done(running)

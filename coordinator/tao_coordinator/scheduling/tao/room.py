@@ -3,11 +3,8 @@
 from dataclasses import dataclass, field
 
 from tao_coordinator.core.model import Backend, Turn
-from tao_coordinator.core.state import State
+from tao_coordinator.core.state import UNLIMITED_TOKENS, State
 from tao_coordinator.scheduling.policy import Assignment
-
-UNLIMITED_TOKENS = 1 << 40
-"""Room of a backend whose capacity nobody knows: it is warned about, and holds nobody."""
 
 
 @dataclass(slots=True)

@@ -39,6 +39,16 @@ def test_budget_admits_as_many_new_sessions_as_fit_with_their_growth(pool: int) 
     assert num_granted(d, 10_000, of=20) == int(0.95 * pool) // weight
 
 
+def test_priors_of_a_large_engine_do_not_lock_a_toy_engine() -> None:
+    """0.3 x 9,600 = 2,880 tokens at most are reserved beside a seat of 500 + 300."""
+    d = EngineDriver(9_600)
+    assert num_granted(d, 500, of=5) == int(0.95 * 9_600) // (800 + 2_880) == 2
+    d.resample(capacity_tokens=1_000_000)
+    assert d.engine.state.growth_tokens() == 12 * 1_200
+    d.step(BackendAdded(backend_id="b1", base_url="http://b1", capacity_tokens=20_000))
+    assert d.engine.state.growth_tokens() == 6_000
+
+
 def test_growth_reserve_can_be_switched_off() -> None:
     d = EngineDriver(100_000, parameters=Parameters(growth_turns=0.0))
     assert num_granted(d, 10_000, of=20) == 95_000 // 10_300
