@@ -374,6 +374,7 @@ class Engine:
 
     def _correct(self, control: ControlLoop) -> None:
         state = self.state
+        state.look_at_growth()
         corrections = control.correct(state)
         state.typical.passes_through = corrections.passes_through
         for backend_id, factor in corrections.capacity_factors.items():

@@ -163,6 +163,7 @@ def end_session(state: State, session: Session) -> None:
     if session.is_started and not session.ended:
         typical = state.typical
         typical.p_continues -= _GAIN_CONTINUES * typical.p_continues
+        state.growth.ended(session.turns)
         typical.turns_mean += _GAIN_TURNS * (session.turns - typical.turns_mean)
         typical.turns_square_mean += _GAIN_TURNS * (session.turns**2 - typical.turns_square_mean)
         if session.admitted_s is not None:
@@ -249,6 +250,7 @@ def _learn(
     context = prompt + output
     if session.is_started:
         growth = context - session.context_tokens
+        state.growth.grew(growth)
         clipped = max(0, min(state.parameters.growth_tokens_max, growth))
         typical.growth_tokens += _GAIN_GROWTH * (clipped - typical.growth_tokens)
     reply = Reply(lease, prompt, prompt >= session.context_tokens, report.ttft_s, now_s)

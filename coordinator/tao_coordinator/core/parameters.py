@@ -17,6 +17,9 @@ class Parameters:
     Study: 1.1 costs 9-25 % throughput, 0.8 costs 2-12 %."""
     growth_turns: float = 12.0
     """kappa: turns of typical growth reserved per seat. Study: without it -14..-17 %."""
+    growth_margin: float = 3.0
+    """z: standard deviations kept free beside the expected peak of all seats together
+    (`core.growth`); the whole growth of each where that is less."""
     growth_pool_ratio: float = 0.3
     """Share of the smallest pool that one seat's growth reserve takes at most; (0, 1]. Matters on
     toy engines only: the priors of a large one would leave room for one session at a time."""
@@ -95,6 +98,7 @@ class Parameters:
             raise ValueError(f"budget_ratio must be in (0, 1.5], got {self.budget_ratio}")
         may_be_zero = {
             "released_weight",
+            "growth_margin",
             "growth_turns",
             "overtake_limit",
             "release_grace_s",

@@ -8,6 +8,7 @@ from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
 
 from tao_coordinator.core.effects import Reject
+from tao_coordinator.core.growth import SessionGrowth
 from tao_coordinator.core.model import (
     Activity,
     Backend,
@@ -97,7 +98,9 @@ class State:
         self.lease_by_request: dict[str, str] = {}
         self.finished: OrderedDict[str, Reject | None] = OrderedDict()
         """Requests that are over, and the refusal that ended them; `None`: they had a lease."""
+        self.growth = SessionGrowth()
         self._growth_limit_tokens = UNLIMITED_TOKENS
+        self._growth_peak_tokens = UNLIMITED_TOKENS
         self.totals = Totals()
         self.typical = Typical()
         self.num_leases = 0
@@ -132,9 +135,25 @@ class State:
         return None if pool is None else int(pool * self.parameters.budget_ratio)
 
     def growth_tokens(self) -> int:
-        """Growth reserved beside each unreleased seat; the smallest pool bounds it."""
+        """Growth reserved beside each unreleased seat: its own, less where many seats pool it.
+
+        The smallest pool bounds it too.
+        """
         reserve = self.typical.growth_reserve_tokens(self.parameters.growth_turns)
-        return min(reserve, self._growth_limit_tokens)
+        return min(reserve, self._growth_limit_tokens, self._growth_peak_tokens)
+
+    def look_at_growth(self) -> None:
+        """Take in what the seats of now are expected to need together; O(sessions)."""
+        seats = [
+            (session.turns, session.seat.tokens)
+            for session in self.sessions.values()
+            if session.seat is not None and not session.seat.released
+        ]
+        num_backends = sum(backend.usable for backend in self.backends.values())
+        peak = self.growth.reserve_tokens(
+            seats, self.typical.growth_tokens, max(1, num_backends), self.parameters.growth_margin
+        )
+        self._growth_peak_tokens = UNLIMITED_TOKENS if peak is None else int(peak)
 
     def limit_growth(self) -> None:
         """Capacities have changed: no reserve is larger than its share of the smallest one."""
