@@ -39,7 +39,7 @@ def added(state: State, event: BackendAdded, now_s: float) -> list[Effect]:
     backend.affinity_headers = event.affinity_headers
     backend.served_by = event.served_by
     backend.draining = False
-    state.limit_growth()
+    state.fleet_changed()
     return _refuse_stranded(state)
 
 
@@ -49,6 +49,7 @@ def drained(state: State, event: BackendDrained, now_s: float) -> list[Effect]:
     if backend is None:
         return []
     backend.draining = True
+    state.fleet_changed()
     return _refuse_stranded(state)
 
 
@@ -60,7 +61,7 @@ def removed(state: State, event: BackendRemoved, now_s: float) -> list[Effect]:
     if not backend.draining or backend.foreign.num_own:
         return []
     ledger.forget_backend(state, backend)
-    state.limit_growth()
+    state.fleet_changed()
     return [BackendLeft(backend_id=event.backend_id)]
 
 
@@ -83,7 +84,7 @@ def sampled(state: State, event: BackendSampled, now_s: float) -> list[Effect]:
         # A missing value in one sample does not make a known pool unknown.
         backend.capacity_reported_tokens = event.capacity_tokens
     if (backend.models, backend.capacity_tokens) != could_take:
-        state.limit_growth()
+        state.fleet_changed()
         effects += _refuse_stranded(state)
     backend.foreign.sampled(
         running=event.running,
@@ -111,6 +112,7 @@ def _note_life(state: State, backend: Backend, event: BackendSampled, now_s: flo
         # A backend that was never lost is used at once; a lost one has to prove itself.
         if backend.sampled_s is None or backend.successes >= state.parameters.reachable_limit:
             backend.healthy = True
+            state.fleet_changed()
             effects.append(_warn("backend_healthy", backend, f"{backend.base_url} answers"))
     backend.failures = 0
     before, now = backend.prefix_cache_queries_tokens, event.prefix_cache_queries_tokens
@@ -151,6 +153,7 @@ def unreachable(state: State, event: BackendUnreachable, now_s: float) -> list[E
     if backend.failures < state.parameters.unreachable_limit:
         return []
     backend.healthy = False
+    state.fleet_changed()
     # What it counted before says nothing about the engine that comes back.
     backend.prefix_cache_queries_tokens = None
     ledger.lose_backend(state, backend, now_s)

@@ -20,9 +20,10 @@ Neither paper has this: TAO reserves 512 tokens per session, CONCUR nothing.
 
 from collections import Counter, deque
 from collections.abc import Iterable
-from itertools import accumulate
-from math import sqrt
 from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 HORIZONS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Numbers of further turns at which the peak is looked for."""
@@ -78,35 +79,28 @@ class SessionGrowth:
             return None
         survival = self._survival({age: row[0] for age, row in ages.items()})
         spread = max(0.0, self._square_mean - self._mean**2)
-        now = sum(row[1] for row in ages.values())
-        peak = 0.0
-        for k in HORIZONS:
-            grown = growth_tokens * k
-            mean = variance = 0.0
-            for age, (number, tokens, squares) in ages.items():
-                p = survival[age + k] / survival[age]
-                mean += p * (tokens + number * grown)
-                variance += p * number * k * spread
-                variance += p * (1.0 - p) * (squares + 2.0 * grown * tokens + number * grown**2)
-            peak = max(peak, mean + z * sqrt(num_backends * variance) - now)
-        return peak / sum(row[0] for row in ages.values())
+        age = np.array(list(ages))[:, None]
+        number, tokens, squares = np.array(list(ages.values())).T[:, :, None]
+        k = np.array(HORIZONS)
+        p = survival[age + k] / survival[age]  # [ages, horizons]
+        grown = growth_tokens * k
+        mean = (p * (tokens + number * grown)).sum(axis=0)
+        by_growth = p * number * k * spread
+        by_ends = p * (1.0 - p) * (squares + 2.0 * grown * tokens + number * grown**2)
+        variance = (by_growth + by_ends).sum(axis=0)
+        peak = mean + z * np.sqrt(num_backends * variance) - tokens.sum()
+        return max(0.0, float(peak.max())) / float(number.sum())
 
-    def _survival(self, live: dict[int, float]) -> list[float]:
+    def _survival(self, live: dict[int, float]) -> NDArray[np.float64]:
         """[turns] probability that a session takes more than so many."""
-        ended = Counter(self._ended)
-        reached = [0.0] * (TURNS_MAX + 1)
-        at_least = beyond = 0.0
-        for turns in range(TURNS_MAX, -1, -1):
-            # A live session has shown that it did not end before the turns that it has taken.
-            at_least += ended[turns]
-            reached[turns] = at_least + beyond
-            beyond += live.get(turns, 0.0)
-        hazards = [
-            min(
-                HAZARD_MAX,
-                (ended[turns] + PRIOR_SESSIONS * PRIOR_END) / (reached[turns] + PRIOR_SESSIONS),
-            )
-            for turns in range(1, TURNS_MAX + 1)
-        ]
-        hazards += [PRIOR_END] * HORIZONS[-1]
-        return list(accumulate(hazards, lambda alive, h: alive * (1.0 - h), initial=1.0))
+        ended, seen = np.zeros((2, TURNS_MAX + 1))
+        for turns, count in Counter(self._ended).items():
+            ended[turns] = count
+        for turns, number in live.items():
+            seen[turns] = number
+        # A live session has shown that it did not end before the turns that it has taken.
+        at_least = ended + np.append(seen[1:], 0.0)
+        reached = at_least[::-1].cumsum()[::-1]
+        hazards = (ended + PRIOR_SESSIONS * PRIOR_END) / (reached + PRIOR_SESSIONS)
+        hazards = np.append(np.minimum(HAZARD_MAX, hazards[1:]), [PRIOR_END] * HORIZONS[-1])
+        return np.append(1.0, (1.0 - hazards).cumprod())

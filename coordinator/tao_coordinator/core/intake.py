@@ -140,8 +140,7 @@ def _refuse_by_fleet(state: State, event: TurnRequested) -> Reject | None:
             message=f"{len(state.held)} turns are held already",
             retry_after_s=retry_after_s(state),
         )
-    usable = [b for b in state.backends.values() if b.usable]
-    if any(b.serves(event.model) for b in usable):
+    if state.eligibility.of(event.model).backends:
         return None
     if not state.backends or any(b.serves(event.model) for b in state.backends.values()):
         return _no_healthy(event.request_id, event.model)
@@ -154,15 +153,14 @@ def _refuse_by_fleet(state: State, event: TurnRequested) -> Reject | None:
 
 
 def _too_large(state: State, request_id: str, session: Session, input_tokens: int) -> Reject | None:
-    capacities = [b.capacity_tokens for b in state.eligible(session)]
-    known = [capacity for capacity in capacities if capacity is not None]
-    # One token of output must fit beside the prompt; an unknown pool may hold anything.
-    if len(known) < len(capacities) or input_tokens + 1 <= max(known):
+    largest = state.eligibility.of(session.key.model).pool_tokens_max
+    # One token of output must fit beside the prompt.
+    if largest is None or input_tokens + 1 <= largest:
         return None
     return Reject(
         request_id=request_id,
         reason=RejectReason.TOO_LARGE,
-        message=f"{input_tokens} prompt tokens do not fit the largest pool of {max(known)} tokens",
+        message=f"{input_tokens} prompt tokens do not fit the largest pool of {largest} tokens",
     )
 
 

@@ -297,7 +297,7 @@ def _learn_shared_prefix(backend: Backend, reply: Reply, cached: int) -> None:
     if backend.prefix_cached_s is None:
         backend.prefix_cached_s = reply.ended_s
     if reply.lease.granted_s >= backend.prefix_cached_s:
-        backend.first_cached_tokens.append(cached)
+        backend.shared_prefix.found(cached)
 
 
 def _compare(state: State, lease: Lease, backend: Backend, prompt: int, cached: int) -> None:

@@ -158,6 +158,22 @@ class Reply:
     ended_s: float
 
 
+class SharedPrefix:
+    """What first calls find cached on one backend: the prefix that sessions have in common."""
+
+    __slots__ = ("_found", "tokens")
+
+    def __init__(self) -> None:
+        self._found: deque[int] = deque(maxlen=16)
+        self.tokens = 0
+        """The smallest count of the latest first calls; 0 until two of them agree."""
+
+    def found(self, cached_tokens: int) -> None:
+        """A first call has found so much cached."""
+        self._found.append(cached_tokens)
+        self.tokens = min(self._found) if len(self._found) >= 2 else 0
+
+
 @dataclass(slots=True)
 class Backend:
     """One engine replica with its own KV cache."""
@@ -193,8 +209,7 @@ class Backend:
     evidence: CacheEvidence = field(default_factory=CacheEvidence)
     capacity_factor: float = 1.0
     """gamma: what the capacity controller makes of the reported capacity."""
-    first_cached_tokens: deque[int] = field(default_factory=lambda: deque[int](maxlen=16))
-    """Cached tokens of recent first calls: their smallest is the shared prefix."""
+    shared_prefix: SharedPrefix = field(default_factory=SharedPrefix)
     prefix_cached_s: float | None = None
     """End of the first first call since the cache was empty: later ones may find its prefix."""
     cache_lost_s: float = -1.0
@@ -220,7 +235,7 @@ class Backend:
     @property
     def shared_prefix_tokens(self) -> int:
         """Learned prefix that first calls find cached; 0 until two of them agree."""
-        return min(self.first_cached_tokens) if len(self.first_cached_tokens) >= 2 else 0
+        return self.shared_prefix.tokens
 
     @property
     def usable(self) -> bool:

@@ -18,21 +18,21 @@ _SLOWDOWN_MAX = 20.0
 class BackendRates:
     """Running estimates of one backend. All rates are tokens per second of the caller's clock."""
 
-    __slots__ = ("_idle_s_per_token", "_now_s_per_token", "_prefill", "_window")
+    __slots__ = (
+        "_idle_s_per_token",
+        "_now_s_per_token",
+        "_prefill",
+        "_window",
+        "prefill_tokens_per_s",
+    )
 
     def __init__(self) -> None:
         self._prefill: deque[float] = deque(maxlen=_SAMPLES_MAX)
+        self.prefill_tokens_per_s: float | None = None
+        """p90 over recent cold calls: times to first token include queueing, most are too low."""
         self._now_s_per_token: float | None = None
         self._idle_s_per_token: float | None = None
         self._window: list[float] = []
-
-    @property
-    def prefill_tokens_per_s(self) -> float | None:
-        """p90 over recent cold calls: times to first token include queueing, most are too low."""
-        if not self._prefill:
-            return None
-        ordered = sorted(self._prefill)
-        return ordered[min(len(ordered) - 1, int(0.9 * len(ordered)))]
 
     @property
     def slowdown(self) -> float:
@@ -45,6 +45,8 @@ class BackendRates:
         """Take one finished call into account whose cached tokens are known."""
         if uncached_tokens >= COLD_TOKENS_MIN and ttft_s:
             self._prefill.append(uncached_tokens / ttft_s)
+            ordered = sorted(self._prefill)
+            self.prefill_tokens_per_s = ordered[min(len(ordered) - 1, int(0.9 * len(ordered)))]
 
     def learn_decoding(
         self, *, output_tokens: int | None, ttft_s: float | None, duration_s: float | None

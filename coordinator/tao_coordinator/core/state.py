@@ -8,6 +8,7 @@ from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
 
 from tao_coordinator.core.effects import Reject
+from tao_coordinator.core.eligibility import Eligibility
 from tao_coordinator.core.growth import SessionGrowth
 from tao_coordinator.core.model import (
     Activity,
@@ -90,6 +91,7 @@ class State:
         self.parameters = parameters
         self._tenant_weights = dict(parameters.tenant_weights)
         self.backends: dict[str, Backend] = {}
+        self.eligibility = Eligibility(self.backends)
         self.sessions: dict[SessionKey, Session] = {}
         self.keys_by_id: dict[str, set[SessionKey]] = {}
         self.activities: dict[str, Activity] = {}
@@ -126,8 +128,9 @@ class State:
         capacity = backend.capacity_tokens
         if capacity is None:
             return None
-        taken = backend.shared_prefix_tokens + backend.foreign.tokens
-        return max(0, int(backend.capacity_factor * capacity) - taken)
+        left = int(backend.capacity_factor * capacity) - backend.shared_prefix.tokens
+        left -= backend.foreign.tokens
+        return left if left > 0 else 0
 
     def budget_tokens(self, backend: Backend) -> int | None:
         """Private tokens that planned grants may commit, growth included."""
@@ -155,8 +158,10 @@ class State:
         )
         self._growth_peak_tokens = UNLIMITED_TOKENS if peak is None else int(peak)
 
-    def limit_growth(self) -> None:
-        """Capacities have changed: no reserve is larger than its share of the smallest one."""
+    def fleet_changed(self) -> None:
+        """Backends came, went, or changed what they can take: look at them anew."""
+        self.eligibility.fleet_changed()
+        # No reserve is larger than its share of the smallest capacity.
         known = [b.capacity_tokens for b in self.backends.values() if b.capacity_tokens]
         share = self.parameters.growth_pool_ratio
         self._growth_limit_tokens = int(share * min(known)) if known else UNLIMITED_TOKENS
@@ -227,22 +232,20 @@ class State:
         """Leading tokens that the session has in common with others on this backend."""
         told = session.shared_prefix_tokens
         # A prefix counts once per backend only as far as the backend is known to share it.
-        learned = backend.shared_prefix_tokens
+        learned = backend.shared_prefix.tokens
         return learned if told is None else min(told, learned)
 
     def eligible(self, session: Session) -> list[Backend]:
-        """Backends that may get this session's next turn."""
-        model = session.key.model
-        return [b for b in self.backends.values() if b.usable and b.serves(model)]
+        """Backends that may get this session's next turn; the list is not to be changed."""
+        return self.eligibility.of(session.key.model).backends
 
     def eligible_beside_running(self, session: Session) -> list[Backend]:
         """The same, but parallel calls share a seat, hence its backend while that is usable."""
-        eligible = self.eligible(session)
         if session.lease_ids and session.seat is not None:
             home = self.backends[session.seat.backend_id]
-            if home in eligible:
+            if home.usable and home.serves(session.key.model):
                 return [home]
-        return eligible
+        return self.eligible(session)
 
     def activity(self, session_id: str) -> Activity:
         """Tools and waits of a session id; made on first use."""
@@ -376,6 +379,7 @@ class State:
             assert backend.num_released == counts[name, True]
             assert backend.foreign.num_own == in_flight[name]
             backend.cache.check()
+        self.eligibility.check()
         for lease_id, lease in self.leases.items():
             assert lease_id in lease.session.lease_ids
             assert self.lease_by_request[lease.request_id] == lease_id

@@ -38,17 +38,21 @@ def admit(state: State, new: list[Turn], room: Room) -> list[Assignment]:
 
 def _place(state: State, turn: Turn, room: Room) -> Assignment | None:
     """Near the parent where it fits, else where most room is left."""
-    growth = state.growth_tokens()
+    growth = room.growth
     weight = state.parameters.released_weight
+    session = turn.session
+    may_have_credit = session.last_backend_id is not None or session.parent_id is not None
+    # Whatever is shared, the reply needs room: a full backend is seen at a glance.
+    least = turn.output_tokens + growth
     best: tuple[tuple[int, int], Backend] | None = None
-    for backend in state.eligible_beside_running(turn.session):
-        if backend.backend_id in room.waited_for:
-            continue
-        coming_back = int(weight * state.released_tokens(backend))
+    for backend in state.eligible_beside_running(session):
         left = room.left_for_new(backend)
+        if left < least or backend.backend_id in room.waited_for:
+            continue
+        coming_back = int(weight * (backend.released_tokens + backend.num_released * growth))
         if state.need_tokens(turn, backend) + growth + coming_back > left:
             continue
-        rank = (state.credit_tokens(turn.session, backend), left)
+        rank = (state.credit_tokens(session, backend) if may_have_credit else 0, left)
         if best is None or rank > best[0]:
             best = (rank, backend)
     if best is not None:

@@ -25,28 +25,39 @@ def force(
     """
     found: list[Assignment] = []
     taken: set[str] = set()
+    emptiest: dict[str, Backend] = {}
     for turn in overdue:
         past_hard = now_s - turn.arrived_s >= state.parameters.hold_hard_s
-        eligible = state.eligible_beside_running(turn.session)
-        if not eligible or (only_hard and not past_hard):
+        if only_hard and not past_hard:
             continue
-        backend = _home_or_emptiest(state, turn, eligible, room)
+        backend = _home_or_emptiest(state, turn, room, emptiest)
+        if backend is None:
+            continue
         if not past_hard:
             fits = room.fits_pool(backend, state.need_tokens(turn, backend))
             if not fits or now_s < backend.next_forced_s or backend.backend_id in taken:
                 continue
             taken.add(backend.backend_id)
-        room.take(backend, state.need_tokens(turn, backend), state.growth_tokens())
+        room.take(backend, state.need_tokens(turn, backend), room.growth)
+        emptiest.clear()
         found.append(
             Assignment(turn=turn, backend=backend, reason="forced", keeps_pool=not past_hard)
         )
     return found
 
 
-def _home_or_emptiest(state: State, turn: Turn, eligible: list[Backend], room: Room) -> Backend:
-    for backend in eligible:
-        if backend.backend_id == turn.session.last_backend_id and state.is_resident(
-            turn.session, backend
-        ):
-            return backend
-    return max(eligible, key=lambda b: room.left[b.backend_id])
+def _home_or_emptiest(
+    state: State, turn: Turn, room: Room, emptiest: dict[str, Backend]
+) -> Backend | None:
+    """Where it is resident, else where most is left; `emptiest` remembers the latter by model."""
+    session = turn.session
+    eligible = state.eligible_beside_running(session)
+    if len(eligible) <= 1:
+        return eligible[0] if eligible else None
+    model = session.key.model
+    home = state.backends.get(session.last_backend_id or "")
+    if home is not None and home.usable and home.serves(model) and state.is_resident(session, home):
+        return home
+    if model not in emptiest:
+        emptiest[model] = max(eligible, key=lambda b: room.left[b.backend_id])
+    return emptiest[model]

@@ -48,7 +48,7 @@ class IdleSeats:
 
     def not_worth_keeping(self, state: State, now_s: float) -> list[Session]:
         """Idle sessions whose seat is better promised to somebody else."""
-        prices = {b.backend_id: refill_price_s(state, b) for b in state.backends.values()}
+        prices: dict[str, float] = {}
         if len(self._until) > 2 * len(state.sessions) + QUESTIONS_MAX:
             self._until = {k: v for k, v in self._until.items() if k in state.sessions}
         grace_s = state.parameters.release_grace_s
@@ -64,7 +64,10 @@ class IdleSeats:
                 break  # the others next time: these are remembered
             num_asked += 1
             remaining = self._readiness.remaining(session.key.session_id, now_s)
-            limit_s = remaining.keep_limit_s(prices[seat.backend_id])
+            where = seat.backend_id
+            if where not in prices:
+                prices[where] = refill_price_s(state, state.backends[where])
+            limit_s = remaining.keep_limit_s(prices[where])
             if limit_s <= 0.0:
                 found.append(session)
             else:

@@ -17,22 +17,34 @@ class Room:
     """Tokens of the assignments so far, by backend."""
     waited_for: set[str] = field(default_factory=set[str])
     """Backends that a turn ahead in the queue waits for: nobody behind it may take their room."""
+    growth: int = 0
+    """Tokens reserved beside each seat."""
+    smallest_budget: int = UNLIMITED_TOKENS
+    """Of the usable backends."""
     _left_by_plan: dict[str, int] | None = None
     _models_waiting: set[str] = field(default_factory=set[str])
 
     def __post_init__(self) -> None:
-        """Read the budgets once."""
-        for backend in self.state.backends.values():
-            budget = self.state.budget_tokens(backend)
-            committed = self.state.committed_tokens(backend)
-            pool = self.state.pool_tokens(backend)
+        """Read the budgets once: `State.budget_tokens` and `committed_tokens` of all backends."""
+        state, left = self.state, self.left
+        growth, ratio = state.growth_tokens(), state.parameters.budget_ratio
+        smallest = UNLIMITED_TOKENS
+        for name, backend in state.backends.items():
+            pool = state.pool_tokens(backend)
+            if pool is None:
+                left[name] = UNLIMITED_TOKENS
+                continue
+            budget = int(pool * ratio)
+            if budget < smallest and backend.usable:
+                smallest = budget
+            committed = backend.committed_tokens + backend.num_committed * growth
             # What runs counts in full, even where a seat has moved on without it.
             running = backend.cache.in_flight_tokens
-            left = UNLIMITED_TOKENS
-            if budget is not None and pool is not None:
-                # A budget may be set beyond the pool: planned calls still fit beside what runs.
-                left = min(budget - max(committed, running), pool - running)
-            self.left[backend.backend_id] = left
+            # A budget may be set beyond the pool: planned calls still fit beside what runs.
+            left[name] = min(
+                budget - (committed if committed > running else running), pool - running
+            )
+        self.growth, self.smallest_budget = growth, smallest
 
     def take(self, backend: Backend, need: int, growth: int = 0) -> None:
         """Count an assignment: what it needs, and what is reserved beside it."""
@@ -91,12 +103,9 @@ def is_overdue(state: State, turn: Turn, now_s: float) -> bool:
 def place_alone(state: State, turns: list[Turn], room: Room) -> list[Assignment]:
     """A session that no budget can ever hold gets an empty backend to itself."""
     found: list[Assignment] = []
-    growth = state.growth_tokens()
-    budgets = [state.budget_tokens(b) for b in state.backends.values() if b.usable]
-    smallest = min((b for b in budgets if b is not None), default=UNLIMITED_TOKENS)
     for turn in turns:
         # Nearly all turns fit the smallest budget; only the others are looked at closely.
-        if turn.input_tokens + turn.output_tokens + growth <= smallest:
+        if turn.input_tokens + turn.output_tokens + room.growth <= room.smallest_budget:
             continue
         if not _is_oversize(state, turn):
             continue

@@ -67,7 +67,8 @@ def test_cache_aware_is_never_told_what_was_evicted() -> None:
 def test_cache_aware_shared_prefix_matches_everywhere_and_load_decides() -> None:
     d = EngineDriver(400_000, 400_000, policy="cache-aware")
     for backend in d.engine.state.backends.values():
-        backend.first_cached_tokens.extend([8_000, 8_000])
+        for _ in range(2):
+            backend.shared_prefix.found(8_000)
     first, second = d.ask("s0", 10_000), d.ask("s1", 10_000)
     assert [d.backend_of(r) for r in (first, second)] == ["b0", "b1"]
     assert d.reason_of(second) == "cache-affinity"

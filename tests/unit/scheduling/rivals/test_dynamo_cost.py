@@ -36,7 +36,8 @@ def test_dynamo_cost_takes_the_argmin_of_the_brute_force(seed: int, block: int) 
     d.engine.policy = DynamoCost(DynamoCostParameters(block_tokens=block))
     shared = draw.choice([0, 3_000])
     for backend in d.engine.state.backends.values():
-        backend.first_cached_tokens.extend([shared, shared])
+        for _ in range(2):
+            backend.shared_prefix.found(shared)
     for _ in range(12):  # caches of several sizes and ages, some of them on two backends
         d.turn(f"s{draw.randrange(6)}", draw.randrange(4_000, 60_000))
     for _ in range(14):
@@ -80,9 +81,12 @@ def test_dynamo_cost_credits_what_an_older_home_still_holds() -> None:
     d = EngineDriver(400_000, 400_000, 400_000, policy="dynamo-cost")
     first = d.turn("s", 30_000)
     d.engine.state.backends[first].draining = True
+    d.engine.state.fleet_changed()
     second = d.turn("s", 31_000)
     d.engine.state.backends[first].draining = False
+    d.engine.state.fleet_changed()
     d.engine.state.backends[second].draining = True
+    d.engine.state.fleet_changed()
     assert d.turn("s", 32_000) == first
 
 
@@ -103,9 +107,11 @@ def test_dynamo_cost_stops_charging_a_prefill_that_must_be_over() -> None:
     policy, state = d.engine.policy, d.engine.state
     assert isinstance(policy, DynamoCost)
     state.backends["b1"].draining = True
+    state.fleet_changed()
     d.ask("x", 50_000)
     d.ask("y", 50_000)
     state.backends["b1"].draining = False
+    state.fleet_changed()
     turn = _turn(d, "s", 16_000)
 
     def cost() -> float:
@@ -133,7 +139,8 @@ def test_dynamo_cost_counts_whole_blocks_and_the_shared_ones_once() -> None:
     """64 tokens a block: 1,000 shared ones fill 15, 160 more that are cached 2, and a call runs."""
     d = EngineDriver(400_000, policy="dynamo-cost")
     policy = d.engine.policy = DynamoCost(DynamoCostParameters(block_tokens=64))
-    d.engine.state.backends["b0"].first_cached_tokens.extend([1_000, 1_000])
+    for _ in range(2):
+        d.engine.state.backends["b0"].shared_prefix.found(1_000)
     d.done(d.ask("s", 1_160), input_tokens=1_160, output_tokens=0)
     d.ask("x", 2_000)
     cold, prompt, cached_blocks = 1_000, 3_000, 1_160 // 64

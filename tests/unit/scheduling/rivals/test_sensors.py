@@ -28,7 +28,8 @@ def test_kv_usage_counts_running_calls_and_not_idle_sessions() -> None:
     b.cache.start("runs", 30_000, 100_000)
     b.cache.start("idle", 50_000, 100_000)
     b.cache.end("idle", 50_000, 100_000)
-    b.first_cached_tokens.extend([10_000, 10_000])
+    for _ in range(2):
+        b.shared_prefix.found(10_000)
     assert kv_usage_ratio(b, 0.0, 5.0) == pytest.approx(0.4)
 
 

@@ -421,6 +421,7 @@ def test_tao_paper_session_of_a_draining_backend_is_placed_anew() -> None:
     quick_turn(d, "later", 30_000)
     assert d.backend_of(d.ask("call", 60_000)) == "b0"
     d.engine.state.backends["b0"].draining = True
+    d.engine.state.fleet_changed()
     assert d.backend_of(d.ask("now", 31_000)) == "b1"
     d.idle(1.5)
     assert paused(d) == ["call"], "its call runs to its end"

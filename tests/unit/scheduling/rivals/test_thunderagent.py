@@ -281,6 +281,7 @@ def test_thunderagent_session_of_a_lost_backend_starts_anew() -> None:
     d = fleet(100_000, 100_000)
     quick_turn(d, "s", 30_000)
     d.engine.state.backends["b0"].draining = True
+    d.engine.state.fleet_changed()
     assert d.backend_of(d.ask("s", 31_000)) == "b1"
 
 
