@@ -109,6 +109,7 @@ def finish(state: State, lease: Lease, report: LeaseReleased, now_s: float) -> N
     if report.outcome is TurnOutcome.COMPLETED:
         _learn(state, lease, report, served_by, now_s)
         session.completed_s = now_s
+        served_by.failures = 0  # as good as an answer to a poll
     runs_on_here = any(
         state.leases[other].backend_id == lease.backend_id for other in session.lease_ids
     )

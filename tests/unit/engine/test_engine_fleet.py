@@ -15,6 +15,7 @@ from tao_coordinator.core.events import (
     BackendUnreachable,
     LeaseReleased,
     LeaseRenewed,
+    TurnOutcome,
 )
 from tao_coordinator.core.parameters import Parameters
 
@@ -43,6 +44,19 @@ def test_one_failed_poll_is_forgiven_three_in_a_row_are_not() -> None:
     assert not d.engine.observe(d.now_s).backends[0].healthy
     assert d.warnings[-1].code == "backend_lost"
     fail(d)  # says it once
+
+
+def test_failures_between_calls_that_complete_are_not_in_a_row() -> None:
+    """Else a few broken streams of one client take a busy backend from everybody."""
+    d = EngineDriver(100_000)
+    for _ in range(10):
+        fail(d, times=2)
+        d.turn("s", 1_000)
+    assert d.engine.observe(d.now_s).backends[0].healthy
+    fail(d, times=2)
+    d.done(d.ask("s"), outcome=TurnOutcome.ERROR)
+    fail(d, times=1)
+    assert not d.engine.observe(d.now_s).backends[0].healthy
 
 
 def test_sessions_of_a_dead_backend_are_placed_elsewhere_at_once() -> None:
