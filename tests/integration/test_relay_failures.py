@@ -7,65 +7,24 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 import anthropic
 import openai
 import pytest
-from coordinator_process import CoordinatorProcess, coordinator, read_reply, wait_until
+from coordinator_process import CoordinatorProcess, read_reply, wait_until
+from relay_service import (
+    CHAT,
+    LONG_CHAT,
+    MESSAGES,
+    assert_nothing_is_left,
+    open_call,
+    post,
+    relay,
+)
 from relay_stubs import MODEL, RelayBackendStub
-
-MESSAGES: Any = [{"role": "user", "content": "Say hello."}]
-CHAT: dict[str, object] = {"model": MODEL, "messages": MESSAGES}
-LONG_CHAT = CHAT | {"messages": [{"role": "user", "content": "word " * 8_000}]}
-"""About 10,000 tokens: the stub's pool holds one such session, not two."""
-
-
-@contextlib.contextmanager
-def relay(
-    tmp_path: Path, *flags: str, num_backends: int = 1
-) -> Generator[tuple[list[RelayBackendStub], CoordinatorProcess]]:
-    with contextlib.ExitStack() as stack:
-        stubs = [stack.enter_context(RelayBackendStub()) for _ in range(num_backends)]
-        urls = [f"--backend=b{number}={stub.url}" for number, stub in enumerate(stubs)]
-        yield stubs, stack.enter_context(coordinator(tmp_path / "log", *urls, *flags))
-
-
-def post(
-    service: CoordinatorProcess,
-    body: Mapping[str, object] | bytes = CHAT,
-    path: str = "/v1/chat/completions",
-    headers: Mapping[str, str] | None = None,
-) -> Any:
-    return service.call("POST", path, body, headers)
-
-
-def open_call(
-    service: CoordinatorProcess, body: Mapping[str, object], session_id: str
-) -> socket.socket:
-    """Send a call and return its open connection."""
-    content = json.dumps(body).encode()
-    connection = socket.create_connection(("127.0.0.1", service.port), timeout=20)
-    head = (
-        "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
-        f"x-session-id: {session_id}\r\ncontent-length: {len(content)}\r\n\r\n"
-    )
-    connection.sendall(head.encode() + content)
-    return connection
-
-
-def assert_nothing_is_left(service: CoordinatorProcess) -> None:
-    def is_idle() -> bool:
-        state = service.state()
-        return not state["held"] and all(
-            (one["num_in_flight"], one["in_flight_tokens"]) == (0, 0) for one in state["backends"]
-        )
-
-    wait_until(is_idle)
-    assert "Traceback" not in service.log()
-
 
 # --- backends ---------------------------------------------------------------------------------
 
@@ -199,13 +158,15 @@ def test_client_that_does_not_read_slows_its_backend_down(tmp_path: Path) -> Non
 
 def test_client_that_leaves_while_held_is_never_sent(tmp_path: Path) -> None:
     with relay(tmp_path) as ((stub,), service):
-        assert service.ask("r1", "s1").status == 200
+        lease = held(service)
         for stream in (False, True):
             with open_call(service, LONG_CHAT | {"stream": stream}, "s2"):
                 wait_until(lambda: service.num_held() == 1)
             wait_until(lambda: service.num_held() == 0)
         assert service.state()["counters"]["abandoned"] == 2
-        assert stub.calls == []
+        give_back(service, lease)
+        assert post(service, LONG_CHAT, headers={"x-session-id": "s3"}).status == 200
+        assert [call.headers["x-session-id"] for call in stub.calls] == ["s3"]
 
 
 def held(service: CoordinatorProcess) -> str:

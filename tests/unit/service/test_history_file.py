@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -95,3 +96,26 @@ def test_keeping_saves_until_it_is_cancelled(
 
     asyncio.run(asyncio.wait_for(body(), 10.0))
     assert file.path.read_bytes() == b'{"a":1}'
+
+
+def test_slow_disk_stops_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history_file, "SAVE_INTERVAL_S", 0.0)
+    may_end = threading.Event()
+
+    async def body() -> None:
+        loop, is_writing = asyncio.get_running_loop(), asyncio.Event()
+
+        class SlowDisk(HistoryFile):
+            def save(self, learned: Mapping[str, object]) -> None:
+                loop.call_soon_threadsafe(is_writing.set)
+                assert may_end.wait(10.0)
+
+        task = asyncio.create_task(SlowDisk(tmp_path).keep(dict))
+        await is_writing.wait()
+        # The disk writes until this line is reached: it is, so the loop goes on meanwhile.
+        may_end.set()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(asyncio.wait_for(body(), 20.0))

@@ -123,6 +123,26 @@ def test_seat_of_parallel_calls_weighs_as_much_as_the_largest() -> None:
     assert d.engine.state.backends["b0"].committed_tokens >= 20_000
 
 
+def test_first_of_parallel_calls_to_end_changes_nothing_for_the_others() -> None:
+    """Its session still runs, keeps the seat of the largest, and gives it up to nobody."""
+    d = EngineDriver(100_000)
+    d.turn("s", 10_000)
+    long, short = d.ask("s", 50_000), d.ask("s", 12_000)
+    d.done(short, input_tokens=12_000)
+    d.tool("s", remaining_s=5_000.0)
+    waiting = d.ask("new", 60_000)
+    d.idle(100.0)
+    (session, _) = d.engine.observe(d.now_s).sessions
+    assert (session.phase, session.seat_released) == ("inference", False)
+    view = d.engine.observe(d.now_s).backends[0]
+    assert view.num_in_flight == 1
+    assert min(view.in_flight_tokens, view.committed_tokens) >= 50_000
+    assert waiting in d.held_ids()
+    d.done(long, input_tokens=50_000, output_tokens=100)
+    (session, _) = d.engine.observe(d.now_s).sessions
+    assert (session.phase, session.context_tokens) == ("tool", 50_100)
+
+
 def test_parallel_first_calls_of_a_new_session_share_a_seat_too() -> None:
     d = EngineDriver(100_000)
     first, second = d.ask("s"), d.ask("s")
@@ -473,6 +493,66 @@ def test_long_announced_tool_releases_its_seat_and_the_next_session_gets_the_roo
     d.idle(2.5)
     assert seat_released(d, "s")
     assert d.reason_of(waiting) == "planned"
+
+
+def test_one_token_too_many_costs_one_session_its_turn_and_not_all_who_run() -> None:
+    """Ten run when the pool turns out one token too small for them; `thunderagent` marks all."""
+    d = EngineDriver(400_000)
+    running = [d.ask(f"s{n}") for n in range(10)]
+    assert all(request_id in d.grants for request_id in running)
+    d.resample(capacity_tokens=10 * (10_000 + 300) - 1)
+    waiting = d.ask("new")
+    d.idle(60.0)
+    assert waiting in d.held_ids()
+    for request_id in running:
+        d.done(request_id, after_s=0.0)
+    d.resample(capacity_tokens=10 * (10_100 + int(d.engine.state.typical.output_tokens)) - 1)
+    again = [d.ask(f"s{n}", 10_100) for n in range(10)]
+    assert d.held_ids() == [again[-1], waiting]
+    assert {d.reason_of(request_id) for request_id in again[:-1]} == {"resident"}
+    assert d.engine.observe(d.now_s).counters.seats_released == 0
+
+
+@pytest.mark.parametrize("actual_tokens", [100, 10_000, 45_000])
+def test_room_comes_back_as_it_was_taken_whatever_the_call_became(actual_tokens: int) -> None:
+    """Estimated at the grant, known at the end, released in between, and back for more."""
+    d = EngineDriver(200_000, parameters=Parameters(growth_turns=0.0))
+
+    def room() -> tuple[int, int]:
+        view = d.engine.observe(d.now_s).backends[0]
+        return view.committed_tokens, view.released_tokens
+
+    for n in range(3):
+        d.done(d.ask(f"s{n}", 10_000), input_tokens=actual_tokens, output_tokens=100)
+        d.tool(f"s{n}", remaining_s=1_000.0)
+    each = actual_tokens + 100
+    assert room() == (3 * each, 0)
+    large = d.ask("new", 199_000)
+    d.idle(3.0)
+    d.done(large, outcome=TurnOutcome.CANCELLED)
+    assert room() == (0, 3 * each)
+    d.tool_end("s0")
+    d.turn("s0", actual_tokens + 5_000)
+    assert room() == (each + 5_000, 2 * each)
+    for n in range(3):
+        d.end(f"s{n}")
+    assert room() == (0, 0)
+
+
+def test_interrupted_session_goes_home_though_another_backend_has_more_room() -> None:
+    d = EngineDriver(ONE, 10 * ONE)
+    d.step(BackendDrained(backend_id="b1"))
+    assert d.turn("s") == "b0"
+    d.tool("s", remaining_s=500.0)
+    d.ask("new")
+    d.idle(3.0)
+    assert seat_released(d, "s")
+    d.step(BackendAdded(backend_id="b1", base_url="http://b1"))
+    d.end("new")
+    d.tool_end("s")
+    again = d.ask("s", 10_200)
+    assert d.backend_of(again) == "b0"
+    assert d.grants[again].receipt.cache_credit_tokens == 10_100
 
 
 @pytest.mark.parametrize("is_someone_held", [False, True])
