@@ -14,9 +14,9 @@
 With the coordinator dead, slow or wrong, calls go where they went before; with `TAO_DISABLED=1` the
 SDK does nothing at all. Layers, each knowing only those above it: `semconv`, `errors`; `_config`,
 `_events`, `_ancestry`, `_commands`, `_span_reading`, `_breaker`, `_coordinators`, `_lease`
-(no I/O); `_channel`, `_courier`, `_emission`, `_otlp` (background); `_connection` (one per
-process); `_spans`, `_session`, `_conversations`, `_tools`, `_agent`, `_turn`; `_usage`,
-`_model_call`, `_transport`, `_wrap`, `_http_client`; `_span_processor`.
+(no I/O); `_timed_network`, `_channel`, `_courier`, `_emission`, `_otlp` (background);
+`_connection` (one per process); `_spans`, `_session`, `_conversations`, `_tools`, `_agent`,
+`_turn`; `_usage`, `_model_call`, `_transport`, `_wrap`, `_http_client`; `_span_processor`.
 """
 
 import typing

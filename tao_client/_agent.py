@@ -69,7 +69,7 @@ def agent(
     """
 
     def decorate(wrapped: Callable[P, R]) -> Callable[P, R]:
-        agent_name = name or wrapped.__name__
+        agent_name = name or getattr(wrapped, "__name__", type(wrapped).__name__)
         read_id = _id_reader(wrapped, session_id_from)
 
         def open_session(args: tuple[object, ...], kwargs: dict[str, object]) -> Session:

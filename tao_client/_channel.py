@@ -10,11 +10,12 @@ find it half imported, and a fork meanwhile would leave the child with import lo
 import codecs
 import time
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from tao_client import semconv
 from tao_client._config import Config
 from tao_client._lease import Ask, Grant, NoAnswer, Pause, Reply, TurnFlow, read_reply
+from tao_client._timed_network import Deadline, TimedNetwork
 from tao_client._version import __version__
 
 if TYPE_CHECKING:
@@ -79,6 +80,10 @@ class SyncChannel:
         # Beneath the client, which would log a line for each request; it has chosen the proxies.
         choose = self._client._transport_for_url
         self._transports = {one: choose(httpx2.URL(one)) for one in config.endpoints}
+        self._deadline = Deadline()
+        for transport in set(self._transports.values()):
+            pool = cast("Any", transport)._pool
+            pool._network_backend = TimedNetwork(pool._network_backend, self._deadline)
         self.is_closed = False
 
     def ask(self, action: Ask) -> Reply:
@@ -121,7 +126,7 @@ class SyncChannel:
         time_limit_s: float,
     ) -> tuple[int, bytes] | NoAnswer:
         transport = self._transports[endpoint]
-        deadline_s = time.monotonic() + time_limit_s
+        self._deadline.at_s = deadline_s = time.monotonic() + time_limit_s
         is_retry = False
         while not self.is_closed:
             try:

@@ -18,9 +18,11 @@ no seat waits for nobody.
 
 import json
 import math
+import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, cast
+from urllib.parse import urlsplit
 
 from tao_client.errors import HoldTimeoutError
 
@@ -33,6 +35,11 @@ SHORTEST_POLL_S = 0.1
 """So that one which answers each long poll at once is not asked in a busy loop."""
 NO_HEALTHY_BACKEND = "no_healthy_backend"
 NOT_LEADER = "not_leader"
+_LEASE_ID = re.compile(r"[!-~]{1,256}")
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
+_HEADER_VALUE = re.compile(r"[!-~](?:[\t -~]{0,2046}[!-~])?")
+_FRAMING_HEADERS = frozenset({"connection", "content-length", "transfer-encoding", "upgrade"})
+"""They belong to the connection that the call goes over, and to nobody else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +251,8 @@ def _ask_one(
                 return None
             hooks.on_hold(_hold_info(request, reply, hooks.now_s() - times.started_s))
             rest_s = asked_s + SHORTEST_POLL_S - hooks.now_s() if wait_s else 0.0
-            pause_s = min(max(reply.retry_after_s, rest_s), times.deadline_s - hooks.now_s())
+            asked_again_s = min(reply.retry_after_s, POLL_S)
+            pause_s = min(max(asked_again_s, rest_s), times.deadline_s - hooks.now_s())
             if pause_s > 0:
                 yield Pause(pause_s)
             remaining_s = times.deadline_s - hooks.now_s()
@@ -267,7 +275,7 @@ def read_reply(status: int, body: bytes) -> Reply:
     """What an HTTP answer to a lease request means."""
     try:
         document: object = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return NoAnswer(f"status {status} without JSON")
     if not isinstance(document, dict):
         return NoAnswer(f"status {status} with JSON of another shape")
@@ -301,19 +309,15 @@ def _texts(value: object) -> tuple[str, ...]:
 
 def _read_grant(fields: dict[str, object]) -> Grant:
     affinity = _mapping(fields["affinity"])
-    base_url = _text(affinity["base_url"]).rstrip("/")
-    if not base_url.startswith(("http://", "https://")):
-        raise ValueError("base_url is no URL")
-    headers = _mapping(affinity.get("headers") or {})
     receipt = _mapping(fields.get("receipt") or {})
     plan_id = receipt.get("plan_id")
     return Grant(
-        lease_id=_text(fields["lease_id"]),
+        lease_id=_matching(_LEASE_ID, fields["lease_id"]),
         start_within_s=_optional_number(fields.get("start_within_s")) or 5.0,
         affinity=Affinity(
             backend_id=str(affinity.get("backend_id", "")),
-            base_url=base_url,
-            headers={name: _text(value) for name, value in headers.items()},
+            base_url=_base_url(affinity["base_url"]),
+            headers=_headers(affinity.get("headers") or {}),
             strength="hard" if affinity.get("strength") == "hard" else "soft",
             served_by_headers=_texts(affinity.get("served_by_headers")),
         ),
@@ -333,6 +337,35 @@ def _mapping(value: object) -> dict[str, object]:
     return cast("dict[str, object]", value)
 
 
+def _base_url(value: object) -> str:
+    url = _text(value).rstrip("/")
+    parts = urlsplit(url)
+    # Looking at the port checks it; line breaks and tabs are dropped unseen by `urlsplit`.
+    is_whole = parts.hostname and (parts.port is None or parts.port > 0)
+    is_plain = url.isascii() and url.isprintable() and " " not in url
+    if parts.scheme not in ("http", "https") or not is_whole or not is_plain:
+        raise ValueError("base_url is no URL")
+    return url
+
+
+def _headers(value: object) -> dict[str, str]:
+    """Only such as can be sent: what an HTTP client refuses would fail the agent's own call."""
+    headers = {
+        _matching(_HEADER_NAME, name): _matching(_HEADER_VALUE, value)
+        for name, value in _mapping(value).items()
+    }
+    if any(name.lower() in _FRAMING_HEADERS for name in headers):
+        raise ValueError("headers of a connection are no affinity")
+    return headers
+
+
+def _matching(pattern: re.Pattern[str], value: object) -> str:
+    text = _text(value)
+    if not pattern.fullmatch(text):
+        raise ValueError(f"unusable text of {len(text)} characters")
+    return text
+
+
 def _text(value: object) -> str:
     if not isinstance(value, str) or not value:
         raise TypeError("not a string")
@@ -340,9 +373,13 @@ def _text(value: object) -> str:
 
 
 def _optional_number(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def _optional_int(value: object) -> int | None:

@@ -30,7 +30,7 @@ from opentelemetry.sdk._logs import (
 from opentelemetry.sdk.resources import Resource
 
 from tao_client import semconv
-from tao_client._events import Event, new_id
+from tao_client._events import AttributeValue, Event, new_id
 from tao_client._version import __version__
 
 EXPORT_LIMIT_S = 1.0
@@ -66,11 +66,20 @@ class OtlpSink:
                 timestamp=event.timestamp_ns,
                 observed_timestamp=event.timestamp_ns,
                 severity_number=SeverityNumber.INFO,
-                attributes=dict(event.attributes),
+                attributes={name: _sendable(value) for name, value in event.attributes.items()},
                 context=context if isinstance(context, Context) else Context(),
             )
         body = encode_logs(self._records.take()).SerializeToString()
         return self._post(body, "application/x-protobuf", EXPORT_LIMIT_S)
+
+
+def _sendable(value: AttributeValue) -> AttributeValue:
+    """Without lone surrogates, which models write and no encoder takes: a batch would be lost."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, tuple):
+        return tuple(one.encode("utf-8", "replace").decode() for one in value)
+    return value
 
 
 class _Collector(LogRecordProcessor):

@@ -5,7 +5,6 @@ parent in it, new threads start without one (`Session.run` carries it over). Wha
 the prompt (its size, its characters per token) stays with the session object.
 """
 
-import contextlib
 import os
 import threading
 import weakref
@@ -236,7 +235,8 @@ class Session:
         span = _spans.open_session_span(self.id, self.agent)
         if span is not None:
             span.attach()
-        self._entered.append((token, span))
+        with self._lock:
+            self._entered.append((token, span))
         self.emit(semconv.SESSION_START, {})
         return self
 
@@ -246,13 +246,10 @@ class Session:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        token, span = self._entered.pop()
-        # A generator may be closed in another context than it was started in; the variable that is
-        # to be put back does not exist there.
-        with contextlib.suppress(ValueError):
-            _current.reset(token)
+        span = self._leave()
         reason, error_type = end_of(exc)
-        self.end(reason, error_type=error_type)
+        if not self._entered:  # nobody else is inside, in another thread or further out
+            self.end(reason, error_type=error_type)
         if span is not None and not self._is_foreign():
             span.end(error_type)
 
@@ -342,6 +339,17 @@ class Session:
         if last is None or last[0].is_delivered:
             return None
         return {"lease_id": last[0].lease_id, **last[1]}
+
+    def _leave(self) -> _spans.OwnSpan | None:
+        with self._lock:
+            for place in range(len(self._entered) - 1, -1, -1):
+                try:
+                    _current.reset(self._entered[place][0])
+                except ValueError:
+                    continue  # entered by another thread or task
+                return self._entered.pop(place)[1]
+            # A generator may be closed in another context than it was started in.
+            return self._entered.pop()[1]
 
     def _beat(self) -> bool:
         with self._lock:

@@ -82,7 +82,7 @@ def command_of(tool_name: str, attributes: Attributes) -> str | None:
         return None
     try:
         document: object = json.loads(arguments)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     fields = cast("dict[str, object]", document) if isinstance(document, dict) else {}
     command = fields.get("command")

@@ -251,7 +251,9 @@ def tool(
         )
 
     def decorate(wrapped: Callable[P, R]) -> Callable[P, R]:
-        return _decorated(wrapped, name or wrapped.__name__, open_call)
+        return _decorated(
+            wrapped, name or getattr(wrapped, "__name__", type(wrapped).__name__), open_call
+        )
 
     return cast("ToolDecorator", decorate) if function is None else decorate(function)
 

@@ -62,6 +62,18 @@ class RoutingTransport:
         chosen = own if choose is None else choose(url)
         return chosen.inner if isinstance(chosen, SyncRouting | AsyncRouting) else chosen
 
+    def may_go_its_own_way(
+        self, error: Exception, request: "httpx2.Request", routed: "httpx2.Request | None"
+    ) -> bool:
+        """The lease's backend took no connection: nothing was sent, and elsewhere it may go well.
+
+        The coordinator knows of it a second or two later; until then it is where the client's own
+        retries would be sent again.
+        """
+        if routed is None or not isinstance(error, self._library.ConnectError):
+            return False
+        return (routed.url.host, routed.url.port) != (request.url.host, request.url.port)
+
     def time_out(self, error: HoldTimeoutError, request: "httpx2.Request") -> Exception:
         """The caller's own time-out error."""
         kind = cast("type[httpx2.ReadTimeout]", self._library.ReadTimeout)
@@ -81,6 +93,7 @@ class SyncRouting(RoutingTransport):
         if opened is None:
             return self.inner.handle_request(request)
         call, passage = opened
+        routed = None
         try:
             passage.turn.acquire()
             routed = self.prepare(request, call, passage)
@@ -92,6 +105,12 @@ class SyncRouting(RoutingTransport):
         except HoldTimeoutError as error:
             passage.failed(error)
             raise self.time_out(error, request) from error
+        except Exception as error:
+            passage.failed(error)
+            if self.may_go_its_own_way(error, request, routed):
+                spend_timeout(request, passage.turn.held_s)
+                return self.inner.handle_request(request)
+            raise
         except BaseException as error:
             passage.failed(error)
             raise
@@ -129,6 +148,7 @@ class AsyncRouting(RoutingTransport):
         if opened is None:
             return await self.inner.handle_async_request(request)
         call, passage = opened
+        routed = None
         try:
             await passage.turn.acquire_async()
             routed = self.prepare(request, call, passage)
@@ -140,6 +160,12 @@ class AsyncRouting(RoutingTransport):
         except HoldTimeoutError as error:
             passage.failed(error)
             raise self.time_out(error, request) from error
+        except Exception as error:
+            passage.failed(error)
+            if self.may_go_its_own_way(error, request, routed):
+                spend_timeout(request, passage.turn.held_s)
+                return await self.inner.handle_async_request(request)
+            raise
         except BaseException as error:
             passage.failed(error)
             raise

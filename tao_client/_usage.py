@@ -81,7 +81,7 @@ class BodyReader:
     def end(self) -> bytes:
         """The body has ended; returns what was held back (nothing)."""
         if self._size_bytes <= LONGEST_BODY_BYTES:
-            with contextlib.suppress(ValueError):  # no JSON: no usage
+            with contextlib.suppress(ValueError, RecursionError):  # no JSON: no usage
                 self.usage = read_usage(json.loads(b"".join(self._chunks)))
         self._chunks.clear()
         return b""
@@ -151,7 +151,7 @@ class StreamReader:
             return
         try:
             chunk = _mapping(json.loads(data))
-        except ValueError:
+        except (ValueError, RecursionError):
             return
         # Number by number, and only then added up: a stream may say some of them again, with null
         # for those that it has said before.

@@ -12,6 +12,8 @@ words:
     nonsense       200 with JSON of another shape
     crash          500 without JSON
     trickle        an answer that comes byte by byte and never ends
+    dribble        the same, and not even its head is complete
+    deep           200 with JSON that is nested without end
     flood          200 with more than any answer can be
     STATUS:TYPE    an error in the coordinator's own shape, for example `429:queue_full`
 
@@ -31,6 +33,13 @@ from typing import Self, cast
 
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
+
+RUBBISH = {
+    "garbage": b"<html>welcome</html>",
+    "deep": b"[" * 50_000,
+    "flood": b" " * 1_000_000,
+}
+"""Whole answers that are none."""
 
 
 @dataclass(frozen=True)
@@ -205,16 +214,15 @@ class CoordinatorStub(Stub):
             handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
             handler.connection.close()
             handler.close_connection = True
-        elif word == "garbage":
-            send(handler, 200, b"<html>welcome</html>", "text/html")
+        elif word in RUBBISH:
+            send(handler, 200, RUBBISH[word])
         elif word == "nonsense":
             send_json(handler, 200, {"lease_id": 7})
         elif word == "crash":
             send(handler, 500, b"Internal Server Error", "text/plain")
-        elif word == "flood":
-            send(handler, 200, b" " * 1_000_000)
-        elif word == "trickle":
-            handler.wfile.write(b"HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n")
+        elif word in ("trickle", "dribble"):
+            head = b"HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n"
+            handler.wfile.write(head + (b"\r\n" if word == "trickle" else b"x: "))
             while not self.closing.wait(0.05):
                 handler.wfile.write(b" ")
                 handler.wfile.flush()

@@ -16,7 +16,7 @@ from sdk_stubs import BackendStub, CoordinatorStub, eventually, free_url
 import tao_client as tao
 from tao_client import _breaker, _connection, testing
 
-SILENCES = ["hang", "reset", "garbage", "nonsense", "crash", "trickle", "flood"]
+SILENCES = ["hang", "reset", "garbage", "nonsense", "crash", "trickle", "dribble", "flood", "deep"]
 LOOPS = pytest.mark.parametrize("loop", ["asyncio", "trio"])
 
 
@@ -171,6 +171,39 @@ def test_slow_coordinator_is_waited_for_and_then_no_longer(fleet: Fleet) -> None
     assert time.monotonic() - started_s < 4.5
     assert fleet.went == "ownbackend"
     assert eventually(lambda: fleet.coordinator.withdrawals)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_call_goes_its_own_way_where_its_backend_takes_no_connection(
+    fleet: Fleet, is_async: bool
+) -> None:
+    """A backend that has just died: the client's own retries would be sent there again."""
+    fleet.coordinator.backend_url = free_url()
+    fleet.connect()
+
+    async def ask() -> None:
+        async with tao.wrap(
+            AsyncOpenAI(base_url=fleet.own.url, api_key="k", max_retries=0)
+        ) as client:
+            await client.chat.completions.create(model="m", messages=[])
+
+    if is_async:
+        asyncio.run(ask())
+    else:
+        fleet.ask()
+    assert fleet.went == "own"
+    assert eventually(lambda: fleet.coordinator.releases)
+    assert [one["outcome"] for one in fleet.coordinator.releases] == ["error"]
+
+
+def test_own_backend_that_takes_no_connection_is_the_callers_error(fleet: Fleet) -> None:
+    fleet.coordinator.backend_url = free_url()
+    fleet.connect()
+    client = tao.wrap(
+        OpenAI(base_url=f"{fleet.coordinator.backend_url}/v1", api_key="k", max_retries=0)
+    )
+    with client, pytest.raises(openai.APIConnectionError):
+        client.chat.completions.create(model="m", messages=[])
 
 
 @pytest.mark.parametrize("is_async", [False, True])

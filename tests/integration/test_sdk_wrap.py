@@ -303,8 +303,8 @@ def test_error_status_raises_what_it_always_raised(fleet: Fleet) -> None:
     assert str(caught.value.request.url) == f"{fleet.own.url}/v1/chat/completions"
 
 
-def test_dead_backend_raises_what_it_always_raised(fleet: Fleet) -> None:
-    client = fleet.client()
+def test_backends_that_are_all_dead_raise_what_they_always_raised(fleet: Fleet) -> None:
+    client = fleet.client().with_options(base_url="http://127.0.0.1:2/v1")
     fleet.coordinator.backend_url = "http://127.0.0.1:1"
     with pytest.raises(openai.APIConnectionError):
         ask(client)
@@ -430,8 +430,9 @@ def test_async_errors_keep_their_type(fleet: Fleet, loop: str) -> None:
             with pytest.raises((openai.APIConnectionError, transport_error())):
                 _ = [chunk async for chunk in stream]
             fleet.coordinator.backend_url = "http://127.0.0.1:1"
+            alone = client.with_options(base_url="http://127.0.0.1:2/v1")
             with pytest.raises(openai.APIConnectionError):
-                await client.chat.completions.create(model="m", messages=[])
+                await alone.chat.completions.create(model="m", messages=[])
 
     run(loop, main)
     assert eventually(lambda: len(fleet.coordinator.releases) == 3)

@@ -76,9 +76,10 @@ def test_async_channel_outside_an_event_loop_of_a_known_kind_is_no_answer() -> N
     coroutine.close()
 
 
-def test_slow_body_is_given_up_at_the_limit() -> None:
+@pytest.mark.parametrize("word", ["trickle", "dribble"])
+def test_slow_answer_is_given_up_at_the_limit(word: str) -> None:
     with CoordinatorStub() as coordinator:
-        coordinator.script("trickle")
+        coordinator.script(word)
         channel = SyncChannel(Config((coordinator.url,)))
         started_s = time.monotonic()
         reply = channel.ask(ask(coordinator.url, 0.3))

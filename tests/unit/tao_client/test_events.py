@@ -4,10 +4,11 @@ from types import ModuleType
 import pytest
 from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk.trace import TracerProvider
+from sdk_stubs import decode_events
 
 from tao_client import semconv
 from tao_client._events import current_traceparent, make_event, new_id, safe_id
-from tao_client._otlp import _Collector
+from tao_client._otlp import OtlpSink, _Collector
 
 
 def test_event_leaves_out_what_is_unknown() -> None:
@@ -54,6 +55,20 @@ def test_collector_gives_each_record_once() -> None:
     assert [one.log_record.event_name for one in collector.take()] == ["a"]
     assert collector.take() == []
     provider.shutdown()
+
+
+def test_text_that_no_encoder_takes_costs_no_other_event() -> None:
+    sent: list[bytes] = []
+
+    def post(body: bytes, content_type: str, time_limit_s: float, /) -> bool:
+        sent.append(body)
+        return True
+
+    odd = make_event("tao.tool.start", "s", {"name": "\ud800", "ids": ("a", "\udfff")})
+    assert OtlpSink(post).send([odd, make_event("tao.tool.end", "s", {"name": "fine"})])
+    (events,) = map(decode_events, sent)
+    assert [one.attributes["name"] for one in events] == ["?", "fine"]
+    assert events[0].attributes["ids"] == ("a", "?")
 
 
 @pytest.mark.parametrize("given", ["swe-17", "A.b_c:d-9", "x" * 128])

@@ -146,6 +146,12 @@ def test_long_poll_that_is_answered_at_once_is_not_repeated_at_once() -> None:
     assert world.pauses == pytest.approx([0.09, 0.01])
 
 
+def test_pause_is_no_longer_than_a_poll() -> None:
+    world = World()
+    assert world.play((dataclasses.replace(HELD, retry_after_s=86_400.0), 0.1), (GRANT, 0.1))
+    assert world.pauses == [10.0]
+
+
 def test_pause_is_kept_and_bounded_by_the_time_out() -> None:
     world = World(timeout_s=3.0)
     later = dataclasses.replace(HELD, retry_after_s=2.0)
@@ -273,6 +279,21 @@ def changed(part: str, **values: object) -> bytes:
         changed("affinity", base_url="gpu-1"),
         changed("affinity", base_url=None),
         changed("affinity", headers={"x": 1}),
+        changed("", lease_id="\ud800"),
+        changed("", lease_id="a" * 10_000),
+        changed("affinity", base_url="http://"),
+        changed("affinity", base_url="http://[::1"),
+        changed("affinity", base_url="http://b:99999"),
+        changed("affinity", base_url="http://b\n:1"),
+        changed("affinity", base_url="http://b 1"),
+        changed("affinity", base_url="http://\ud800"),
+        changed("affinity", headers={"x": "1\r\ny: 2"}),
+        changed("affinity", headers={"x": " 1"}),
+        changed("affinity", headers={"x": "\u20ac"}),
+        changed("affinity", headers={"x:": "1"}),
+        changed("affinity", headers={"Content-Length": "3"}),
+        b"[" * 100_000,
+        b'{"a":' * 100_000,
         b"[]",
         b"",
         b"\xff",
@@ -289,7 +310,7 @@ def test_grant_needs_no_receipt() -> None:
     assert grant.receipt.plan_id is None
 
 
-@pytest.mark.parametrize("odd", ["soon", True, float("nan"), None])
+@pytest.mark.parametrize("odd", ["soon", True, float("nan"), 10**400, None])
 def test_held_with_odd_numbers_is_held_all_the_same(odd: object) -> None:
     body = json.dumps({"queue_position": odd, "estimated_wait_s": odd, "retry_after_s": odd})
     assert read_reply(202, body.encode()) == Held(None, None, 0.0)

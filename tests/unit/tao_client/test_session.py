@@ -160,6 +160,42 @@ def test_session_may_be_entered_again() -> None:
     assert [one.name for one in events] == ["tao.session.start", "tao.session.end"] * 2
 
 
+def test_session_entered_inside_itself_ends_with_the_outer_block() -> None:
+    with testing.capture_events() as events:
+        with tao.session("s") as s:
+            with s:
+                pass
+            assert tao.current_session() is s
+            assert "tao.session.end" not in [one.name for one in events]
+        assert tao.current_session() is None
+    assert [one.name for one in events].count("tao.session.end") == 1
+
+
+def test_threads_that_share_a_session_leave_it_each_for_itself() -> None:
+    s = tao.session("shared")
+    has_entered, may_leave = threading.Event(), threading.Event()
+    found: list[object] = []
+
+    def other() -> None:
+        with s:
+            has_entered.set()
+            may_leave.wait(10)
+        found.append(tao.current_session())
+
+    with testing.capture_events() as events:
+        with s:
+            thread = threading.Thread(target=other)
+            thread.start()
+            assert has_entered.wait(10)
+        # The other one came last and is inside still.
+        assert tao.current_session() is None
+        assert "tao.session.end" not in [one.name for one in events]
+        may_leave.set()
+        thread.join()
+    assert found == [None]
+    assert events[-1].name == "tao.session.end"
+
+
 def test_copy_in_another_process_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
     with testing.capture_events() as events:
         with tao.session():

@@ -1,4 +1,5 @@
 import asyncio
+import functools
 import inspect
 import os
 from collections.abc import AsyncGenerator, Generator, Iterator
@@ -222,3 +223,11 @@ def test_call_ends_once_and_only_in_its_own_process(monkeypatch: pytest.MonkeyPa
             monkeypatch.undo()
         call.__exit__(None, None, None)
     assert [one.name for one in tools(events)] == ["tao.tool.start", "tao.tool.end"]
+
+
+def test_callable_without_a_name_is_called_after_its_kind() -> None:
+    tool = tao.tool(functools.partial(divmod, 7))
+    with testing.capture_events() as events, tao.session():
+        assert tool(2) == (3, 1)
+    assert events[1].attributes["gen_ai.tool.name"] == "partial"
+    assert tao.agent(functools.partial(divmod, 7))(2) == (3, 1)

@@ -68,7 +68,7 @@ def test_body_is_read_at_its_end() -> None:
     assert reader.usage == Usage(10, 8, 4)
 
 
-@pytest.mark.parametrize("body", [b"<html>", b"", b"[1]"])
+@pytest.mark.parametrize("body", [b"<html>", b"", b"[1]", b"[" * 100_000])
 def test_body_that_is_no_reply_has_no_usage(body: bytes) -> None:
     reader = BodyReader()
     reader.feed(body)
@@ -171,9 +171,12 @@ def test_event_longer_than_any_passes_unread(
 
 
 def test_usage_that_is_no_json_passes() -> None:
-    raw = b'data: {"usage": {broken\n\n'
-    reader = StreamReader(takes_usage_out=True)
-    assert feed(reader, raw, []) == raw
+    for raw in (
+        b'data: {"usage": {broken\n\n',
+        b'data: {"usage": {' + b'"a":[' * 100_000 + b"\n\n",
+    ):
+        reader = StreamReader(takes_usage_out=True)
+        assert feed(reader, raw, []) == raw
 
 
 @pytest.mark.parametrize(
