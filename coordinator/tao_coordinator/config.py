@@ -7,6 +7,7 @@ import math
 import re
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from tao_client.semconv import DEFAULT_PORT
@@ -239,6 +240,16 @@ class CoordinatorConfig:
                 f"--log-level must be one of {', '.join(LOG_LEVELS)}, got {self.log_level!r}"
             )
         self._check_relay()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether other machines may reach it and no key is asked of them."""
+        if self.api_key is not None or self.host == "localhost":
+            return False
+        try:
+            return not ip_address(self.host).is_loopback
+        except ValueError:
+            return True
 
     def _check_relay(self) -> None:
         for pattern, model in self.model_aliases:

@@ -237,7 +237,11 @@ def test_sdk_adds_no_line_to_the_agents_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The lines of the agent's own client stay: one per model call."""
-    with relay(tmp_path) as ((stub,), service), caplog.at_level(logging.INFO):
+    with (
+        relay(tmp_path) as ((stub,), service),
+        caplog.at_level(logging.INFO),
+        caplog.at_level(logging.INFO, "httpx2"),
+    ):
         with wrapped_client(service, stub.url) as client, tao.session("s"):
             caplog.clear()
             for _ in range(10):

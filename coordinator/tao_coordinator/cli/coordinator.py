@@ -20,6 +20,8 @@ from tao_coordinator.config import (
 from tao_coordinator.errors import ConfigurationError
 from tao_coordinator.service.backend_settings import api_root, id_of_url, with_ranks
 
+_log = logging.getLogger(__name__)
+
 
 def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the command."""
@@ -141,6 +143,12 @@ def run(arguments: argparse.Namespace) -> int:
     from tao_coordinator.service.server import serve
 
     _set_up_logging(config.log_level)
+    if config.is_open:
+        _log.warning(
+            "anyone who reaches %s can use the backends, and see and end sessions:"
+            " set a key with --api-key, or keep the port inside the cluster",
+            config.host,
+        )
     parameters = Parameters()
     if config.time_scale != 1.0:
         parameters = parameters.scaled(config.time_scale)

@@ -5,9 +5,11 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from tao_coordinator.cli.coordinator import config_from, register
+from tao_coordinator.cli import coordinator
+from tao_coordinator.cli.coordinator import config_from, register, run
 from tao_coordinator.config import BackendConfig, CoordinatorConfig
 from tao_coordinator.errors import ConfigurationError
+from tao_coordinator.service import server
 
 ONE = ["--backend", "http://gpu-0:8000"]
 
@@ -30,6 +32,44 @@ def test_defaults_are_safe() -> None:
         time_scale=1.0,
         log_level="info",
     )
+
+
+@pytest.mark.parametrize(
+    ("flags", "is_told"),
+    [
+        ("", False),
+        ("--host localhost", False),
+        ("--host 127.0.0.7", False),
+        ("--host ::1", False),
+        ("--host 0.0.0.0", True),
+        ("--host ::", True),
+        ("--host 10.0.0.5", True),
+        ("--host gpu-0", True),
+        ("--host 0.0.0.0 --api-key k", False),
+    ],
+)
+def test_coordinator_open_to_everybody_says_so(
+    flags: str,
+    is_told: bool,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def serve(*_: object) -> int:
+        return 0
+
+    def leave_logging(_: str) -> None:
+        """The suite's own stays."""
+
+    monkeypatch.setattr(server, "serve", serve)
+    monkeypatch.setattr(coordinator, "_set_up_logging", leave_logging)
+    for name in ("TAO_HOST", "TAO_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    parser = argparse.ArgumentParser()
+    register(parser.add_subparsers())
+    assert run(parser.parse_args(["coordinator", *ONE, *flags.split()])) == 0
+    warnings = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    assert len(warnings) == is_told
+    assert all("--api-key" in one for one in warnings)
 
 
 @pytest.mark.parametrize(
