@@ -74,6 +74,7 @@ def test_replay_writes_a_page_and_tells_numbers(trace: Path, tmp_path: Path) -> 
         (["replay", "trace.jsonl", "--seeds", "a"], "--seeds a"),
         (["study", "run", "nothing"], "no study 'nothing'"),
         (["study", "run", "surge", "--share", "0"], "--share must be above 0"),
+        (["study", "run", "surge", "--cell-limit", "0"], "--cell-limit must be above 0"),
         (["study", "run", "surge", "--trace", "swe=nowhere"], "the path must exist"),
     ],
 )
@@ -121,3 +122,55 @@ def test_interrupted_study_resumes_and_writes_its_report(tmp_path: Path) -> None
     report = tmp_path / "o/low-concurrency/report.md"
     assert "## V4-Flash x1, 64 workers" in report.read_text(encoding="utf-8")
     assert json.loads(report.with_suffix(".json").read_text())["study"] == "low-concurrency"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+def test_killed_study_leaves_no_worker_and_resumes(tmp_path: Path) -> None:
+    arguments = [
+        "study", "run", "low-concurrency", "--seeds", "1", "--share", "0.03", "--jobs", "2",
+        "--out", "o", "--no-plots",
+    ]  # fmt: skip
+
+    def start(*more: str) -> tuple[subprocess.Popen[str], str]:
+        process = subprocess.Popen(
+            [*COMMAND, *arguments, *more],
+            cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert process.stderr is not None
+        return process, process.stderr.readline()
+
+    def kill(process: subprocess.Popen[str]) -> None:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text("ascii")
+        assert children
+        process.kill()
+        process.communicate()
+        deadline_s = time.monotonic() + 10.0
+        while any(Path(f"/proc/{child}/cmdline").exists() for child in children.split()):
+            assert time.monotonic() < deadline_s, "a worker computes on"
+            time.sleep(0.05)
+
+    process, said = start()
+    assert said.startswith("low-concurrency: 1/35")
+    kill(process)
+    known = len((tmp_path / "o/low-concurrency/cells.jsonl").read_text("utf-8").splitlines())
+    process, said = start("--resume")
+    assert said.startswith(f"low-concurrency: 35 cells, {35 - known} to run")
+    process.terminate()
+    process.communicate()
+
+
+def test_study_whose_runs_fail_tells_each_in_a_line(tmp_path: Path) -> None:
+    arguments = [
+        "study", "run", "running-requests", "--seeds", "1", "--share", "0.1", "--jobs", "2",
+        "--out", "o", "--cell-limit", "0.001",
+    ]  # fmt: skip
+    done = tao(*arguments, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    failed = [line for line in done.stderr.splitlines() if "FAILED: took longer than" in line]
+    assert len(failed) == 7
+    assert "tao: running-requests: 7 of 7 cells failed" in done.stderr
+    assert "--resume" in done.stderr
+    folder = tmp_path / "o/running-requests"
+    assert "**Incomplete: 7 runs" in (folder / "report.md").read_text("utf-8")
+    assert (folder / "failures.log").read_text("utf-8").count("took longer") == 7

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from tao_coordinator.study.study import Outcome, StudyOptions
 
 
+EXIT_INCOMPLETE = 1
+
+
 def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the command."""
     parser = subparsers.add_parser(
@@ -27,7 +30,8 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         description=(
             "Runs every cell of a study (one policy, one workload, one seed) in virtual time on "
             "all cores and writes NAME/report.md, report.json and plots. Interrupted, it goes on "
-            "with --resume where it stopped."
+            "with --resume where it stopped. A run that fails or hangs is told, with its traceback "
+            "in NAME/failures.log, and the others go on; the exit status is 1 then."
         ),
     )
     runs.add_argument("name", metavar="NAME", nargs="+", help="see `tao study list`; or `all`")
@@ -35,6 +39,13 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "--seeds", default="101,102,103", help="comma-separated numbers (default %(default)s)"
     )
     runs.add_argument("--jobs", type=int, help="processes (default: one per core)")
+    runs.add_argument(
+        "--cell-limit",
+        type=float,
+        default=3_600.0,
+        metavar="S",
+        help="give a run up that takes longer (default %(default)s)",
+    )
     runs.add_argument(
         "--out", type=Path, default=Path("study"), metavar="DIR", help="default: ./%(default)s"
     )
@@ -97,12 +108,12 @@ def run(arguments: argparse.Namespace) -> int:
             raise ConfigurationError(
                 f"{folder} has results already: --resume goes on from them, --fresh begins anew"
             )
-    for study in studies:
-        _run_one(arguments, options, study.name)
-    return 0
+    are_whole = [_run_one(arguments, options, study.name) for study in studies]
+    return 0 if all(are_whole) else EXIT_INCOMPLETE
 
 
-def _run_one(arguments: argparse.Namespace, options: "StudyOptions", name: str) -> None:
+def _run_one(arguments: argparse.Namespace, options: "StudyOptions", name: str) -> bool:
+    """Run one study and write it down; whether every cell has a result."""
     from tao_coordinator.study import report, sweep
     from tao_coordinator.study.studies import STUDIES
     from tao_coordinator.study.study import Outcome
@@ -111,21 +122,31 @@ def _run_one(arguments: argparse.Namespace, options: "StudyOptions", name: str) 
     folder: Path = arguments.out / name
     cells = study.make_cells(options)
     kept = sweep.ResultFile(folder / sweep.RESULTS_NAME, resume=arguments.resume)
-    results = sweep.sweep(
-        cells,
-        kept,
-        jobs=arguments.jobs or sweep.default_jobs(),
-        report=lambda text: print(f"{name}: {text}", file=sys.stderr, flush=True),
-    )
-    outcome = Outcome(study, options, cells, results)
+    failures = folder / "failures.log"
+    failures.unlink(missing_ok=True)
+    try:
+        sweep.sweep(
+            cells,
+            kept,
+            jobs=arguments.jobs or sweep.default_jobs(),
+            report=lambda text: print(f"{name}: {text}", file=sys.stderr, flush=True),
+            limit_s=arguments.cell_limit,
+        )
+    except sweep.CellsFailed as error:
+        failures.write_text(error.details(), encoding="utf-8")
+        print(f"tao: {name}: {error}; see {failures}, --resume runs them again", file=sys.stderr)
+    done = [cell for cell in cells if cell.cell_id in kept.known]
+    results = [kept.known[cell.cell_id] for cell in done]
+    outcome = Outcome(study, options, done, results, num_failed=len(cells) - len(done))
     command = _command(arguments, name)
-    pictures = [] if arguments.no_plots else _draw(outcome, folder)
+    pictures = [] if arguments.no_plots or not done else _draw(outcome, folder)
     text = report.markdown(outcome, command, pictures)
     facts = json.dumps(report.as_json(outcome, command), indent=1)
     (folder / "report.md").write_text(text, encoding="utf-8")
     (folder / "report.json").write_text(facts + "\n", encoding="utf-8")
     print(facts if arguments.json else text)
     print(f"tao: wrote {folder / 'report.md'}", file=sys.stderr)
+    return len(done) == len(cells)
 
 
 def _draw(outcome: "Outcome", folder: Path) -> list[str]:
@@ -154,6 +175,8 @@ def _options(arguments: argparse.Namespace) -> "StudyOptions":
         raise ConfigurationError(f"--seeds {arguments.seeds}: numbers with commas") from None
     if arguments.jobs is not None and arguments.jobs < 1:
         raise ConfigurationError("--jobs must be at least 1")
+    if not arguments.cell_limit > 0.0:
+        raise ConfigurationError("--cell-limit must be above 0")
     if not 0.0 < arguments.share <= 1.0:
         raise ConfigurationError("--share must be above 0 and at most 1")
     traces: dict[str, str] = {}

@@ -23,6 +23,8 @@ def markdown(outcome: Outcome, command: str, pictures: Sequence[str] = ()) -> st
     lines = [f"# {study.title}", "", study.asks, ""]
     seeds = ", ".join(str(seed) for seed in outcome.options.seeds)
     lines += [f"`{command}`", "", f"Seeds {seeds}. Modelled engines: read ratios.", ""]
+    if outcome.num_failed:
+        lines += [f"**Incomplete: {outcome.num_failed} runs have failed and are missing.**", ""]
     if study.reading:
         lines += [study.reading, ""]
     lines += _claims(outcome)
@@ -64,6 +66,7 @@ def as_json(outcome: Outcome, command: str) -> dict[str, object]:
         "study": outcome.study.name,
         "command": command,
         "seeds": list(outcome.options.seeds),
+        "failed_runs": outcome.num_failed,
         "panels": panels,
     }
 

@@ -135,6 +135,8 @@ class Outcome:
     options: StudyOptions
     cells: Sequence[Cell]
     results: Sequence[CellResult]
+    num_failed: int = 0
+    """Cells that should be here and have no result."""
 
     def panels(self) -> list[str]:
         """In the order of the cells."""

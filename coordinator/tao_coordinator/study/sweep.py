@@ -1,18 +1,41 @@
-"""Runs many cells on all cores: progress, interruption, and a file of results to go on from."""
+"""Runs many cells on all cores: progress, interruption, and a file of results to go on from.
+
+A cell that fails, hangs or takes its process with it is told in a line; the others go on.
+"""
 
 import os
-import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from multiprocessing import get_context
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
+from tao_coordinator.errors import CoordinatorError
+from tao_coordinator.study import workers
 from tao_coordinator.study.cell import Cell, CellResult, run_cell
+from tao_coordinator.study.workers import Ended, Failure, Running
 
 Report = Callable[[str], None]
 RESULTS_NAME = "cells.jsonl"
+CELL_LIMIT_S = 3_600.0
+"""A cell that takes longer is given up."""
+
+
+class CellsFailed(CoordinatorError):
+    """Some cells have no result; those of the others are kept."""
+
+    def __init__(self, failures: Sequence[tuple[Cell, Failure]], num_cells: int) -> None:
+        """Name the first of them."""
+        cell, failure = failures[0]
+        super().__init__(
+            f"{len(failures)} of {num_cells} cells failed, the first was {_name(cell)}: "
+            f"{failure.reason}"
+        )
+        self.failures = failures
+
+    def details(self) -> str:
+        """All of them, with their tracebacks."""
+        parts = (f"{_name(cell)}: {f.reason}\n{f.details}" for cell, f in self.failures)
+        return "\n".join(parts)
 
 
 class ResultFile:
@@ -52,15 +75,25 @@ class ResultFile:
 
 
 def sweep(
-    cells: Sequence[Cell], results: ResultFile, *, jobs: int, report: Report
+    cells: Sequence[Cell],
+    results: ResultFile,
+    *,
+    jobs: int | None,
+    report: Report,
+    limit_s: float = CELL_LIMIT_S,
 ) -> list[CellResult]:
     """Results of all cells, in their order; equal cells are run once.
 
     Args:
         cells: what to run.
         results: what is known already; every new result goes there as soon as it is there.
-        jobs: processes; 1 runs everything in this one.
-        report: told of each finished cell.
+        jobs: processes; `None` runs everything in this one, where nothing can end a cell that
+            hangs.
+        report: told of each finished cell, and once a minute of what runs.
+        limit_s: longest time for one cell.
+
+    Raises:
+        CellsFailed: some have no result; told after all others are done.
     """
     missing: dict[str, Cell] = {}
     for cell in cells:
@@ -68,17 +101,26 @@ def sweep(
             missing.setdefault(cell.cell_id, cell)
     if len(missing) < len(cells):
         report(f"{len(cells)} cells, {len(missing)} to run")
-    finished = (
-        map(_run_one, missing.values()) if jobs == 1 else _in_processes(missing.values(), jobs)
-    )
+    failures: list[tuple[Cell, Failure]] = []
     began_s = time.monotonic()
-    for number, (cell, result) in enumerate(finished, start=1):
-        results.add(result)
+    number = 0
+    for told in _run(missing.values(), jobs, limit_s):
+        if not isinstance(told, Ended):
+            for cell, for_s in told:
+                report(f"still running: {_name(cell)}, for {for_s:.0f} s")
+            continue
+        number += 1
+        cell, outcome = told
+        where = f"{number}/{len(missing)} {_name(cell)}"
+        if isinstance(outcome, Failure):
+            failures.append((cell, outcome))
+            report(f"{where}: FAILED: {outcome.reason}")
+            continue
+        results.add(outcome)
         left_s = (time.monotonic() - began_s) / number * (len(missing) - number)
-        report(
-            f"{number}/{len(missing)} {cell.panel} | {cell.arm} | seed {cell.seed}: "
-            f"{result.wall_s:.1f} s, about {left_s:.0f} s left"
-        )
+        report(f"{where}: {outcome.wall_s:.1f} s, about {left_s:.0f} s left")
+    if failures:
+        raise CellsFailed(failures, len(missing))
     return [results.known[cell.cell_id] for cell in cells]
 
 
@@ -87,30 +129,13 @@ def default_jobs() -> int:
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
-def _run_one(cell: Cell) -> tuple[Cell, CellResult]:
-    return cell, run_cell(cell)
+def _run(
+    cells: Iterable[Cell], jobs: int | None, limit_s: float
+) -> Iterator[Ended[Cell, CellResult] | list[Running[Cell]]]:
+    if jobs is not None:
+        return workers.run_all(run_cell, cells, workers=jobs, limit_s=limit_s)
+    return (Ended(cell, workers.attempt(run_cell, cell)) for cell in cells)
 
 
-def _in_processes(cells: Iterable[Cell], jobs: int) -> Iterable[tuple[Cell, CellResult]]:
-    """As they finish. On interruption, what runs is given up and what is queued never starts."""
-    pool = ProcessPoolExecutor(
-        jobs, mp_context=get_context("spawn"), initializer=_leave_interrupts_to_the_parent
-    )
-    try:
-        running: set[Future[tuple[Cell, CellResult]]] = {
-            pool.submit(_run_one, cell) for cell in cells
-        }
-        while running:
-            done, running = wait(running, return_when=FIRST_COMPLETED)
-            for future in done:
-                yield future.result()
-    except BaseException:
-        for process in list(pool._processes.values()):
-            process.terminate()
-        pool.shutdown(wait=False, cancel_futures=True)
-        raise
-    pool.shutdown()
-
-
-def _leave_interrupts_to_the_parent() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _name(cell: Cell) -> str:
+    return f"{cell.panel} | {cell.arm} | seed {cell.seed}"

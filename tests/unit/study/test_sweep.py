@@ -6,14 +6,14 @@ from study_cells import SMALL
 
 from tao_coordinator.study import sweep as sweeping
 from tao_coordinator.study.cell import Cell, CellResult
-from tao_coordinator.study.sweep import ResultFile, default_jobs, sweep
+from tao_coordinator.study.sweep import CellsFailed, ResultFile, default_jobs, sweep
 
 CELLS = [replace(SMALL, seed=seed) for seed in (1, 2, 1)]
 
 
 def test_results_come_in_order_and_equal_cells_run_once() -> None:
     said: list[str] = []
-    results = sweep(CELLS, ResultFile(None, resume=False), jobs=1, report=said.append)
+    results = sweep(CELLS, ResultFile(None, resume=False), jobs=None, report=said.append)
     assert [result.cell_id for result in results] == [cell.cell_id for cell in CELLS]
     assert results[0] is results[2]
     assert said[0] == "3 cells, 2 to run"
@@ -21,7 +21,7 @@ def test_results_come_in_order_and_equal_cells_run_once() -> None:
 
 
 def test_processes_give_what_one_process_gives() -> None:
-    alone = sweep(CELLS, ResultFile(None, resume=False), jobs=1, report=lambda _: None)
+    alone = sweep(CELLS, ResultFile(None, resume=False), jobs=None, report=lambda _: None)
     together = sweep(CELLS, ResultFile(None, resume=False), jobs=2, report=lambda _: None)
     assert [r.tasks_s for r in alone] == [r.tasks_s for r in together]
 
@@ -41,10 +41,10 @@ def test_interrupted_sweep_goes_on_where_it_stopped(
 
     monkeypatch.setattr(sweeping, "run_cell", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        sweep(CELLS, ResultFile(path, resume=False), jobs=1, report=lambda _: None)
+        sweep(CELLS, ResultFile(path, resume=False), jobs=None, report=lambda _: None)
     with path.open("a", encoding="utf-8") as file:
         file.write('{"cell_id": "half a li')  # as a kill leaves it
-    results = sweep(CELLS, ResultFile(path, resume=True), jobs=1, report=lambda _: None)
+    results = sweep(CELLS, ResultFile(path, resume=True), jobs=None, report=lambda _: None)
     assert started == [1, 2, 2]
     assert len(results) == 3
     assert len(ResultFile(path, resume=True).known) == 2
@@ -54,3 +54,26 @@ def test_interrupted_sweep_goes_on_where_it_stopped(
 
 def test_there_is_at_least_one_core() -> None:
     assert default_jobs() >= 1
+
+
+def test_a_cell_that_fails_is_told_and_the_others_are_kept(tmp_path: Path) -> None:
+    broken = replace(SMALL, engine="no-such-engine")
+    cells = [CELLS[0], broken, CELLS[1]]
+    kept = ResultFile(tmp_path / "cells.jsonl", resume=False)
+    said: list[str] = []
+    with pytest.raises(CellsFailed, match="1 of 3 cells failed, the first was small") as caught:
+        sweep(cells, kept, jobs=2, report=said.append)
+    assert any("FAILED: ConfigurationError: unknown engine" in line for line in said)
+    assert "Traceback" in caught.value.details()
+    assert set(ResultFile(tmp_path / "cells.jsonl", resume=True).known) == {
+        CELLS[0].cell_id,
+        CELLS[1].cell_id,
+    }
+
+
+def test_a_cell_that_takes_too_long_is_given_up() -> None:
+    endless = replace(SMALL, sessions=2_000, workers=200)
+    kept = ResultFile(None, resume=False)
+    with pytest.raises(CellsFailed, match="took longer than 4 s"):
+        sweep([endless, SMALL], kept, jobs=2, report=lambda _: None, limit_s=4.0)
+    assert SMALL.cell_id in kept.known
