@@ -30,6 +30,8 @@ GATEWAYS = (
 )
 """Gateways that a backend may stand behind (`adapters/gateways.py`)."""
 
+JOURNAL_BYTES_MAX_MIN = 1 << 20
+
 _BACKEND_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9-]{1,64}")
 _TARGET = re.compile(r"[\x21-\x7e]{1,256}")
@@ -203,6 +205,10 @@ class CoordinatorConfig:
     log_level: str = "info"
     state_dir: str | None = None
     """Where learned durations are kept across restarts; `None`: nowhere."""
+    journal_dir: str | None = None
+    """Where it is written down what sessions do; `None`: nowhere."""
+    journal_bytes_max: int = 256 << 20
+    """All journals in that folder together. At least 1 MiB."""
     model_aliases: tuple[tuple[str, str], ...] = ()
     """Relay: names or patterns (`claude-*`) that callers use, and the served model meant by them.
     The first that matches counts."""
@@ -238,6 +244,11 @@ class CoordinatorConfig:
         if self.log_level not in LOG_LEVELS:
             raise ConfigurationError(
                 f"--log-level must be one of {', '.join(LOG_LEVELS)}, got {self.log_level!r}"
+            )
+        if self.journal_bytes_max < JOURNAL_BYTES_MAX_MIN:
+            raise ConfigurationError(
+                f"--journal-bytes-max must be at least {JOURNAL_BYTES_MAX_MIN},"
+                f" got {self.journal_bytes_max}"
             )
         self._check_relay()
 

@@ -6,9 +6,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tao_coordinator.cli.trace_damage import tell_skipped
+
 if TYPE_CHECKING:
     from tao_coordinator.bench.readiness import PredictorResult, ReadinessResult
-    from tao_coordinator.traces.records import Trace
 
 
 def register(benchmarks: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -58,20 +59,13 @@ def run(arguments: argparse.Namespace) -> int:
         predictors=tuple(arguments.predictor or readiness.PREDICTORS),
     )
     trace = files.load(arguments.trace, arguments.format)
-    _warn(trace)
+    tell_skipped(trace.skipped)
     result = readiness.run(trace, settings, lambda text: print(text, file=sys.stderr))
     if arguments.json:
         print(json.dumps({"format": trace.format, **result.to_json()}, indent=2))
     else:
         _show(result)
     return 0
-
-
-def _warn(trace: "Trace") -> None:
-    if trace.skipped.count:
-        print(f"tao: {trace.skipped.count} damaged rows left out, e.g.", file=sys.stderr)
-        for message in trace.skipped.messages[:3]:
-            print(f"  {message}", file=sys.stderr)
 
 
 def _show(result: "ReadinessResult") -> None:

@@ -21,6 +21,7 @@ from tao_coordinator.errors import ConfigurationError
 from tao_coordinator.service.backend_settings import api_root, id_of_url, with_ranks
 
 _log = logging.getLogger(__name__)
+_UNITS = {"K": 10, "M": 20, "G": 30}
 
 
 def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -33,7 +34,8 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
             "Every flag can be given as a variable instead: TAO_BACKENDS (separated by commas or"
             " blanks), TAO_HOST, TAO_PORT, TAO_POLICY, TAO_CAPACITY, TAO_CAPACITY_SCALE,"
             " TAO_BACKENDS_FILE, TAO_ENGINE, TAO_DATA_PARALLEL_RANKS,"
-            " TAO_API_KEY, TAO_TIME_SCALE, TAO_LOG_LEVEL, TAO_STATE_DIR, TAO_BACKEND_API_KEY,"
+            " TAO_API_KEY, TAO_TIME_SCALE, TAO_LOG_LEVEL, TAO_STATE_DIR, TAO_JOURNAL,"
+            " TAO_JOURNAL_BYTES_MAX, TAO_BACKEND_API_KEY,"
             " TAO_REDIRECT, TAO_MODEL_ALIAS, TAO_RELAY_IDLE, TAO_RELAY_KEEP_ALIVE."
             " Flags win."
         ),
@@ -56,6 +58,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         metavar="DIR",
         help="keep what is learned of tool durations here across restarts (default: nowhere)",
     )
+    _register_journal(parser)
     _register_relay(parser)
     parser.add_argument("--log-level", metavar="LEVEL", help=f"one of {', '.join(LOG_LEVELS)}")
     parser.set_defaults(run=run)
@@ -98,6 +101,20 @@ def _register_backends(parser: argparse.ArgumentParser) -> None:
         action="append",
         metavar="[ID=]FACTOR",
         help="factor on the capacity of a backend (or of all); repeatable",
+    )
+
+
+def _register_journal(parser: argparse.ArgumentParser) -> None:
+    journal = parser.add_argument_group(
+        "journal", "what sessions did, for `tao replay DIR`: sizes, names and times, no content"
+    )
+    journal.add_argument(
+        "--journal", metavar="DIR", help="write it into files of this folder (default: nowhere)"
+    )
+    journal.add_argument(
+        "--journal-bytes-max",
+        metavar="BYTES",
+        help="delete the oldest files beyond this, such as 512M or 2G (default 256M)",
     )
 
 
@@ -186,6 +203,8 @@ def config_from(arguments: argparse.Namespace, environment: Mapping[str, str]) -
         time_scale=_number("--time-scale", setting("time_scale", "1")),
         log_level=setting("log_level", "info").lower(),
         state_dir=setting("state_dir", "") or None,
+        journal_dir=setting("journal", "") or None,
+        journal_bytes_max=_bytes("--journal-bytes-max", setting("journal_bytes_max", "256M")),
         model_aliases=_aliases(arguments.model_alias or _words(environment, "TAO_MODEL_ALIAS")),
         relay_idle_s=_number("--relay-idle", setting("relay_idle", "600")),
         relay_keep_alive_s=_number("--relay-keep-alive", setting("relay_keep_alive", "15")),
@@ -339,6 +358,17 @@ def _integer(flag: str, text: str) -> int:
         return int(text)
     except ValueError:
         raise ConfigurationError(f"{flag} must be a whole number, got {text!r}") from None
+
+
+def _bytes(flag: str, text: str) -> int:
+    """A number of bytes, with K, M or G (powers of 1,024) or without."""
+    unit = _UNITS.get(text[-1:].upper(), 0)
+    try:
+        return int(text[:-1] if unit else text) << unit
+    except ValueError:
+        raise ConfigurationError(
+            f"{flag} must be a number of bytes such as 512M, got {text!r}"
+        ) from None
 
 
 def _number(flag: str, text: str) -> float:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tao_coordinator.cli.trace_damage import tell_skipped
 from tao_coordinator.errors import ConfigurationError
 from tao_coordinator.simulation.engine_constants import DEFAULT_PRESET, PRESETS
 
@@ -21,10 +22,10 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "replay",
         help="run recorded sessions again under other policies, on modelled engines",
         description=(
-            "Takes the sessions of a trace (own format, mini-SWE-agent, Claude Code, Weka, "
-            "Mooncake; a file or a folder) and runs them in virtual time on modelled engines "
-            "under each policy: task latency, time to first token, throughput, where the time "
-            "went, and how many backends could be saved."
+            "Takes the sessions of a trace (a coordinator's --journal, own format, "
+            "mini-SWE-agent, Claude Code, Weka, Mooncake; a file or a folder) and runs them in "
+            "virtual time on modelled engines under each policy: task latency, time to first "
+            "token, throughput, where the time went, and how many backends could be saved."
         ),
     )
     parser.add_argument("trace", type=Path, metavar="TRACE", help="file or folder, .gz or not")
@@ -116,6 +117,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run `tao replay`."""
     from tao_coordinator.replay import findings as reading
     from tao_coordinator.replay.plan import make_plan
+    from tao_coordinator.simulation.trace_sessions import TURNS_MIN
     from tao_coordinator.study.sweep import ResultFile, default_jobs, sweep
 
     if arguments.jobs is not None and arguments.jobs < 1:
@@ -124,6 +126,13 @@ def run(arguments: argparse.Namespace) -> int:
     if report is not None and not report.parent.is_dir():
         raise ConfigurationError(f"--report {report}: there is no folder {report.parent}")
     plan = make_plan(_settings(arguments))
+    tell_skipped(plan.skipped)
+    if plan.short_sessions:
+        print(
+            f"tao: {plan.short_sessions} of {plan.short_sessions + plan.recorded_sessions} sessions"
+            f" are left out: fewer than {TURNS_MIN} model calls with known prompts",
+            file=sys.stderr,
+        )
     load = "as they arrived"
     if plan.workers:
         load = f"{plan.workers} at a time, working set {plan.pressure:.2f} x the KV pools"

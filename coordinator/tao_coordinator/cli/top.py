@@ -101,6 +101,10 @@ def lines(shown: Document, columns: int, rows: int) -> list[str]:
         ("SESSION", "DOES", "TOOLS", "HOME", "CONTEXT", "TURNS", "BACK IN"),
         [_session(session) for session in shown["sessions"]],
     )
+    journal = shown.get("journal")
+    if journal and journal["rows_dropped"]:
+        why = f": {journal['error']}" if journal["error"] else ", it is written again"
+        text.insert(2, f"journal: {journal['rows_dropped']:,} rows lost{why}")
     # Half of what is left for the waiting pool, if there are sessions to show below it.
     left = max(0, rows - len(text) - 2)
     text += ["", *held[: left // 2 if sessions else left]] if held else ["", "nobody waits"]

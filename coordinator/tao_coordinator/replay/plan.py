@@ -8,6 +8,7 @@ from tao_coordinator.errors import ConfigurationError
 from tao_coordinator.study.cell import Cell, engine_named
 from tao_coordinator.study.policy_choice import PolicyChoice
 from tao_coordinator.study.workload_choice import WorkloadChoice
+from tao_coordinator.traces.records import Skipped
 
 DEFAULT_POLICIES: Final = (
     "tao",
@@ -78,6 +79,11 @@ class ReplayPlan:
     """Mean working set of all workers over all pools; 0: it follows from the arrivals."""
     footprint_tokens: float
     recorded_sessions: int
+    """Such as can be run."""
+    short_sessions: int
+    """Such as cannot: too few model calls with a known prompt."""
+    skipped: Skipped
+    """Rows of the trace that could not be read."""
 
 
 def make_plan(settings: ReplaySettings) -> ReplayPlan:
@@ -119,12 +125,27 @@ def make_plan(settings: ReplaySettings) -> ReplayPlan:
         base = replace(base, as_arrived=True)
     base = replace(base, workers=workers or None, pressure=None)
     room = settings.num_backends * max(1, pool - workload.shared_tokens())
-    cells = [
+    footprint = workload.footprint_tokens()
+    trace = workload.trace_read()
+    return ReplayPlan(
+        settings,
+        tuple(_cells(settings, base, pool)),
+        workers,
+        workers * footprint / room,
+        footprint,
+        recorded,
+        short_sessions=len(trace.sessions) - recorded,
+        skipped=trace.skipped,
+    )
+
+
+def _cells(settings: ReplaySettings, base: Cell, pool_tokens: int) -> list[Cell]:
+    return [
         replace(
             base,
             panel=panel_name(size),
             num_backends=size,
-            pools=(pool,) * size,
+            pools=(pool_tokens,) * size,
             arm=policy.text,
             policy=policy,
             seed=seed,
@@ -134,10 +155,6 @@ def make_plan(settings: ReplaySettings) -> ReplayPlan:
         for policy in settings.policies
         for seed in settings.seeds
     ]
-    footprint = workload.footprint_tokens()
-    return ReplayPlan(
-        settings, tuple(cells), workers, workers * footprint / room, footprint, recorded
-    )
 
 
 def fleet_sizes(settings: ReplaySettings) -> Sequence[int]:

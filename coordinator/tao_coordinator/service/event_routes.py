@@ -137,7 +137,9 @@ class EventRoutes:
     def _take(self, received: Sequence[Received]) -> None:
         if received:
             self._metrics.observe_events(received)
-            self._runtime.dispatch([record.event for record in received])
+            self._runtime.dispatch(
+                [record.event for record in received], [record.age_s for record in received]
+            )
 
     @contextlib.contextmanager
     def _reserved(self, scope: Scope, limit_bytes: int) -> Generator[None, None, None]:

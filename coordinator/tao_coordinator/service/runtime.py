@@ -30,6 +30,8 @@ from tao_coordinator.errors import EngineError
 from tao_coordinator.prediction.remaining import Remaining
 from tao_coordinator.service.decision_log import DecisionLog
 from tao_coordinator.service.handed_over import HandedOver
+from tao_coordinator.service.journal.journal import Journal
+from tao_coordinator.service.journal.writer import JournalState
 from tao_coordinator.service.metrics import ServiceMetrics
 from tao_coordinator.service.operator_log import OperatorLog
 
@@ -105,10 +107,12 @@ class Runtime:
         engine: DecisionEngine,
         metrics: ServiceMetrics,
         clock: Callable[[], float] = time.monotonic,
+        journal: Journal | None = None,
     ) -> None:
         self._engine = engine
         self._clock = clock
         self._metrics = metrics
+        self._journal = journal
         self._operator_log = OperatorLog()
         self._decisions = DecisionLog()
         self._waiters: dict[str, _Waiter] = {}
@@ -132,8 +136,12 @@ class Runtime:
         """Connections that wait for a held turn right now."""
         return sum(waiter.num_polls for waiter in self._waiters.values())
 
-    def dispatch(self, events: Sequence[Event]) -> list[Effect]:
+    def dispatch(self, events: Sequence[Event], ages_s: Sequence[float] = ()) -> list[Effect]:
         """Give `events` to the engine and carry out what it orders.
+
+        Args:
+            events: In order.
+            ages_s: How long ago each of them happened, for the journal; empty: just now.
 
         Returns:
             The effects, for a caller that looks for its own answer among them.
@@ -142,7 +150,9 @@ class Runtime:
             EngineError: The step failed; logged, and the timer stays armed.
         """
         if self._handed_over:
-            events = [*self._handed_over.ended_by(events), *events]
+            ended = self._handed_over.ended_by(events)
+            events = [*ended, *events]
+            ages_s = [*(0.0 for _ in ended), *ages_s] if ages_s else ()
         now_s = self._clock()
         try:
             effects, wake_up_s = self._engine.step(now_s, events)
@@ -156,6 +166,8 @@ class Runtime:
         self._metrics.step_s.observe(self._clock() - now_s)
         for effect in effects:
             self._carry_out(effect)
+        if self._journal is not None:
+            self._journal.take(now_s, events, effects, ages_s)
         self._arm(now_s, wake_up_s)
         return effects
 
@@ -170,6 +182,10 @@ class Runtime:
     def expected_return(self, session_id: str) -> Remaining:
         """When a session is expected to want its backend again."""
         return self._engine.expected_return(session_id, self._clock())
+
+    def journal_state(self) -> JournalState | None:
+        """How the journal does; `None`: none is kept."""
+        return None if self._journal is None else self._journal.state()
 
     def recent_decisions(self) -> list[dict[str, object]]:
         """The newest grants and refusals, newest first."""

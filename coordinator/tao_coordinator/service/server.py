@@ -21,6 +21,7 @@ from typing import Final
 import httpx2
 import uvicorn
 from prometheus_client import disable_created_metrics
+from starlette.types import ASGIApp
 
 from tao_coordinator.config import CoordinatorConfig
 from tao_coordinator.errors import ConfigurationError
@@ -29,11 +30,13 @@ from tao_coordinator.service.backend_sources import start_sources
 from tao_coordinator.service.backends_file import BackendsFile
 from tao_coordinator.service.history_file import HistoryFile
 from tao_coordinator.service.http_protocol import BoundedHttpProtocol
+from tao_coordinator.service.journal.journal import Journal, JournalCollector
 from tao_coordinator.service.metrics import ServiceMetrics
 from tao_coordinator.service.plan_worker import PlanWorker
 from tao_coordinator.service.relay.routes import Relay
 from tao_coordinator.service.roster import Roster
 from tao_coordinator.service.runtime import DecisionEngine, Runtime
+from tao_coordinator.service.view_routes import installed_version
 
 _log = logging.getLogger(__name__)
 
@@ -99,30 +102,17 @@ def serve(
     # One extra series per counter that nobody reads.
     disable_created_metrics()
     listener = bind(config.host, config.port)
-    with listener:
+    metrics = ServiceMetrics()
+    with listener, _journal(config, engine, metrics) as journal:
         history = None if config.state_dir is None else HistoryFile(Path(config.state_dir))
         if history is not None and history.load(engine.recall):
             _log.info("durations learned earlier were read from %s", history.path)
-        metrics = ServiceMetrics()
-        runtime = Runtime(engine, metrics)
+        runtime = Runtime(engine, metrics, journal=journal)
         roster = Roster(runtime.dispatch)
         file = None if config.backends_file is None else BackendsFile(Path(config.backends_file))
         relay = Relay(runtime, roster.configs, config, metrics)
         server = _Server(
-            uvicorn.Config(
-                build_app(runtime, metrics, config.api_key, relay, roster),
-                http=BoundedHttpProtocol,
-                ws="none",
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                proxy_headers=False,
-                date_header=False,
-                timeout_keep_alive=KEEP_ALIVE_S,
-                timeout_graceful_shutdown=GRACE_S,
-                backlog=BACKLOG,
-            ),
+            _uvicorn_config(build_app(runtime, metrics, config.api_key, relay, roster)),
             runtime,
             lambda: on_listening(_url(config.host, listener)),
         )
@@ -135,6 +125,43 @@ def serve(
         if history is not None:
             history.save(engine.learned())
     return 130 if server.exit_signal == signal.SIGINT else 0
+
+
+def _uvicorn_config(app: ASGIApp) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=BoundedHttpProtocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        date_header=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=GRACE_S,
+        backlog=BACKLOG,
+    )
+
+
+@contextlib.contextmanager
+def _journal(
+    config: CoordinatorConfig, engine: DecisionEngine, metrics: ServiceMetrics
+) -> Generator[Journal | None, None, None]:
+    if config.journal_dir is None:
+        yield None
+        return
+    journal = Journal(
+        Path(config.journal_dir),
+        config.journal_bytes_max,
+        engine.has_lease,
+        facts={"written_by": f"tao coordinator {installed_version()}", "policy": config.policy},
+    )
+    metrics.registry.register(JournalCollector(journal.state))
+    try:
+        yield journal
+    finally:
+        journal.close()
 
 
 async def _serve(

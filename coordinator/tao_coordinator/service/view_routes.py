@@ -90,6 +90,7 @@ class ViewRoutes:
                 "counters": observation.counters,
                 "readiness": self._runtime.honesty(),
                 "passes_through": observation.passes_through,
+                "journal": self._runtime.journal_state(),
             }
         )
 

@@ -21,6 +21,7 @@ from tao_coordinator.traces.records import (
 
 OUTPUT_MEDIAN_TOKENS: Final = 144.0
 OUTPUT_SIGMA: Final = 1.08
+TURNS_MIN: Final = 3
 OUTPUT_TOKENS_MIN: Final = 8
 """Replies whose length the trace does not tell reliably are drawn: log-normal, as published for
 Claude Code."""
@@ -30,7 +31,7 @@ Claude Code."""
 class TraceReading:
     """How recorded sessions become scripts."""
 
-    turns_min: int = 3
+    turns_min: int = TURNS_MIN
     """Shorter sessions are left out: nothing to schedule."""
     turns_max: int = 60
     """Longer ones are cut."""

@@ -61,14 +61,18 @@ class WorkloadChoice:
         """All usable sessions of the trace."""
         return self._scripts(FOOTPRINT_SEED)
 
-    def _scripts(self, seed: int) -> list[SessionScript]:
+    def trace_read(self) -> Trace:
+        """The trace itself; only where there is one."""
         assert self.trace is not None
+        return _load(self.trace, self.trace_format)
+
+    def _scripts(self, seed: int) -> list[SessionScript]:
         reading = TraceReading(
             shared_tokens=self.trace_shared_tokens,
             gap_s_max=self.gap_s_max,
             turns_max=self.turns_max,
         )
-        return scripts_of(_load(self.trace, self.trace_format), reading, seed)
+        return scripts_of(self.trace_read(), reading, seed)
 
     def shared_tokens(self) -> int:
         """Longest prefix that sessions have in common."""

@@ -5,18 +5,21 @@ Times are milliseconds. Unknown fields are ignored. Reference: `docs/readiness.m
 
 Release times follow the row's own words: `arrival_ms` where given (observed, on the session's
 clock), `timestamp` for open-loop arrivals, else the end of the rows in `wait_for` + `delay` +
-`tool_wait_ms`.
+`tool_wait_ms`. What a coordinator's journal says in rows of its own (tool calls, ends of sessions)
+is put where it belongs by `journal_sessions`.
 """
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
-from tao_coordinator.traces import fields
-from tao_coordinator.traces.fields import FieldError, Row
+from tao_coordinator.traces import agent_rows, journal_sessions
+from tao_coordinator.traces.agent_rows import CallRow, EndRow, Key, ToolRow
+from tao_coordinator.traces.fields import Row
 from tao_coordinator.traces.records import (
     MalformedTrace,
     SessionRecord,
+    Skipped,
     SkippedRows,
     ToolRecord,
     Trace,
@@ -24,7 +27,6 @@ from tao_coordinator.traces.records import (
 )
 
 NAME: Final = "agent-trace"
-_MS: Final = 1000.0
 _CLOCK_SLACK_S: Final = 1.0
 
 
@@ -36,104 +38,74 @@ def read(text: str, name: str) -> Trace:
         name: of the file, for messages.
 
     Raises:
-        MalformedTrace: not one usable row.
+        MalformedTrace: not one usable row, or a version that is not known here.
     """
-    skipped = SkippedRows()
-    rows: dict[str, list[_Parsed]] = defaultdict(list)
-    seen: set[str] = set()
-    for where, line in fields.lines_of(text):
-        try:
-            parsed = _parse(fields.parse_row(line))
-        except FieldError as error:
-            skipped.add(where, str(error))
-            continue
-        if parsed.request_id in seen:
-            skipped.add(where, f"request_id {parsed.request_id!r} was there before")
-            continue
-        seen.add(parsed.request_id)
-        rows[parsed.session_id].append(parsed)
-    if not rows:
-        raise MalformedTrace(f"{name}: no usable agent-trace row")
-    sessions = tuple(_session(key, parsed) for key, parsed in rows.items())
-    return Trace(format=NAME, sessions=sessions, skipped=skipped.to_value())
+    reader = Reader()
+    reader.take(text, name)
+    return reader.trace(name)
 
 
-@dataclass(slots=True)
-class _Parsed:
-    """One row, its release time not yet resolved."""
+class Reader:
+    """Reads one or more texts that may tell of the same sessions: the files of a journal."""
 
-    request_id: str
-    session_id: str
-    turn: int
-    arrival_s: float | None
-    timestamp_s: float | None
-    wait_for: tuple[str, ...]
-    delay_s: float
-    tool_wait_s: float
-    duration_s: float | None
-    input_tokens: int | None
-    output_tokens: int | None
-    tools: tuple[ToolRecord, ...]
-    block_size: int | None
-    block_runs: tuple[tuple[int, int], ...]
-    gap_is_person: bool
-    meta: Row
-    parent_session_id: str | None
+    def __init__(self) -> None:
+        """Start with nothing read."""
+        self._calls: dict[Key, list[CallRow]] = defaultdict(list)
+        self._tools: list[ToolRow] = []
+        self._ends: list[EndRow] = []
+        self._seen: set[str] = set()
+        self._skipped = Skipped()
+        self._is_journal = False
 
+    def take(self, text: str, name: str, prefix: str = "") -> None:
+        """Read a text.
 
-def _parse(row: Row) -> _Parsed:
-    session_id = fields.text(row, "session_id")
-    turn = fields.number(row, "turn")
-    gap_s = fields.seconds(row, "gap_before_ms", per_second=_MS)
-    gap_kind = row.get("gap_kind")
-    waits = fields.items(row, "wait_for")
-    delay_s = fields.seconds(row, "delay", per_second=_MS) or 0.0
-    tools = tuple(
-        _tool(fields.as_row(item, "tool event")) for item in fields.items(row, "tool_events")
-    )
-    return _Parsed(
-        request_id=fields.text(row, "request_id"),
-        session_id=session_id,
-        turn=int(turn or 0),
-        arrival_s=fields.seconds(row, "arrival_ms", per_second=_MS),
-        timestamp_s=fields.instant_s(row, "timestamp", per_second=_MS),
-        wait_for=tuple(wait for wait in waits if isinstance(wait, str)),
-        delay_s=delay_s + (gap_s or 0.0),
-        tool_wait_s=fields.seconds(row, "tool_wait_ms", per_second=_MS) or 0.0,
-        duration_s=fields.seconds(row, "llm_ms", per_second=_MS),
-        input_tokens=fields.tokens(row, "input_length"),
-        output_tokens=fields.tokens(row, "output_length"),
-        tools=tools,
-        block_size=fields.tokens(row, "block_size"),
-        block_runs=fields.block_runs(row),
-        gap_is_person=gap_kind in ("user", "person"),
-        meta=fields.row(row, "meta"),
-        parent_session_id=fields.text(row, "parent_session_id", "") or None,
-    )
+        Args:
+            text: JSON lines.
+            name: of the file, for errors.
+            prefix: for messages about damaged rows.
 
+        Raises:
+            MalformedTrace: its version is not known here.
+        """
+        skipped = SkippedRows(prefix)
+        self._is_journal |= agent_rows.is_journal(text)
+        for where, row in agent_rows.rows_of(text, name, skipped):
+            if isinstance(row, ToolRow):
+                self._tools.append(row)
+            elif isinstance(row, EndRow):
+                self._ends.append(row)
+            elif row.request_id in self._seen:
+                skipped.add(where, f"request_id {row.request_id!r} was there before")
+            else:
+                self._seen.add(row.request_id)
+                self._calls[row.key].append(row)
+        self._skipped = self._skipped + skipped.to_value()
 
-def _tool(event: Row) -> ToolRecord:
-    start_s = fields.instant_s(event, "started_at_ms", per_second=_MS)
-    if start_s is None:
-        start_s = fields.instant_s(event, "started_at_unix_ms", per_second=_MS)
-    duration_s = fields.seconds(event, "duration_ms", per_second=_MS)
-    if duration_s is None:
-        raise FieldError("a tool event has no duration_ms")
-    if start_s is None:
-        raise FieldError("a tool event has no started_at_ms")
-    return ToolRecord(
-        call_id=fields.text(event, "tool_call_id", ""),
-        tool=fields.text(event, "tool_class"),
-        key=fields.text(event, "tool_key", ""),
-        start_s=start_s,
-        duration_s=duration_s,
-        timeout_s=fields.seconds(event, "timeout_ms", per_second=_MS),
-        background=fields.flag(event, "background"),
-        is_error=fields.text(event, "status", "ok") not in ("ok", "succeeded"),
-    )
+    def trace(self, name: str) -> Trace:
+        """Everything that was read.
+
+        Args:
+            name: of the file or folder, for messages.
+
+        Raises:
+            MalformedTrace: not one usable row.
+        """
+        if not self._calls:
+            what = "no model call in it yet" if self._is_journal else "no usable agent-trace row"
+            raise MalformedTrace(f"{name}: {what}")
+        journal = {k: v for k, v in self._calls.items() if all(map(journal_sessions.is_timed, v))}
+        sessions = [
+            _session(key.session_id, rows)
+            for key, rows in self._calls.items()
+            if key not in journal
+        ]
+        if journal:
+            sessions += journal_sessions.put_together(journal, self._tools, self._ends)
+        return Trace(format=NAME, sessions=tuple(sessions), skipped=self._skipped)
 
 
-def _session(session_id: str, rows: list[_Parsed]) -> SessionRecord:
+def _session(session_id: str, rows: list[CallRow]) -> SessionRecord:
     rows.sort(key=lambda row: row.turn)
     ends: dict[str, float] = {}
     turns: list[TurnRecord] = []
@@ -164,7 +136,7 @@ def _session(session_id: str, rows: list[_Parsed]) -> SessionRecord:
     )
 
 
-def _turn(row: _Parsed, earliest_s: float, arrival_s: float) -> TurnRecord:
+def _turn(row: CallRow, earliest_s: float, arrival_s: float) -> TurnRecord:
     return TurnRecord(
         request_id=row.request_id,
         arrival_s=arrival_s,

@@ -86,13 +86,15 @@ def text(source: Row, name: str, default: str | None = None) -> str:
     """A string.
 
     Raises:
-        FieldError: missing without a default, or no string.
+        FieldError: missing without a default, no string, or half of a surrogate pair in it.
     """
     value = source.get(name)
     if value is None and default is not None:
         return default
     if not isinstance(value, str):
         raise FieldError(f"{name} is no string")
+    if not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
+        raise FieldError(f"{name} has half a character, which no file can hold")
     return value
 
 

@@ -3,19 +3,24 @@
 import gzip
 import hashlib
 import zlib
+from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
+from tao_coordinator.traces import agent_rows, agent_trace
 from tao_coordinator.traces.formats import joined, read
-from tao_coordinator.traces.records import MalformedTrace, Trace
+from tao_coordinator.traces.records import MalformedTrace, Skipped, SkippedRows, Trace
 
 BYTES_MAX: Final = 1 << 30
 """Unpacked size of one file; more is refused, it would not fit the memory as objects."""
+_PART_BYTES: Final = 1 << 16
 _SUFFIXES: Final = (".jsonl", ".json", ".jsonl.gz", ".json.gz")
 
 
 def load(path: Path, format_name: str | None = None) -> Trace:
     """Read a trace file, or all trace files of a folder (recursively, by name).
+
+    The files of a coordinator's journal are read as one: a session may go on in the next.
 
     Args:
         path: `.json` or `.jsonl`, gzipped or not; or a folder of such.
@@ -26,11 +31,37 @@ def load(path: Path, format_name: str | None = None) -> Trace:
         OSError: the file cannot be read.
     """
     if not path.is_dir():
-        return read(_text(path), _stem(path), format_name)
+        text, cut_off = _text(path)
+        if not text and cut_off:
+            raise MalformedTrace(f"{path}: {cut_off}")
+        return _with(read(text, _stem(path), format_name), cut_off)
     files = _files(path)
     if not files:
         raise MalformedTrace(f"{path}: no file ending in {', '.join(_SUFFIXES)}")
-    return joined(read(_text(file), _stem(file), format_name) for file in files)
+    journal = agent_trace.Reader()
+    num_journals = 0
+    parts: list[Trace] = []
+    skipped = SkippedRows()
+    for file in files:
+        text, cut_off = _text(file)
+        if cut_off or not text:
+            skipped.add(file.name, cut_off or "empty")
+        if agent_rows.is_journal(text) and format_name in (None, agent_trace.NAME):
+            journal.take(text, file.name, f"{file.name} ")
+            num_journals += 1
+        elif text:
+            parts.append(read(text, _stem(file), format_name))
+    if num_journals:
+        parts.append(journal.trace(str(path)))
+    if not parts:
+        raise MalformedTrace(f"{path}: {skipped.to_value().messages[0]}")
+    return _with(joined(parts), *skipped.to_value().messages)
+
+
+def _with(trace: Trace, *messages: str) -> Trace:
+    """The trace, with what else was wrong."""
+    told = tuple(message for message in messages if message)
+    return replace(trace, skipped=Skipped(count=len(told), messages=told) + trace.skipped)
 
 
 def digest(path: Path) -> str:
@@ -46,24 +77,38 @@ def digest(path: Path) -> str:
 
 
 def _files(folder: Path) -> list[Path]:
-    return sorted(file for file in folder.rglob("*") if file.name.endswith(_SUFFIXES))
+    found = sorted(file for file in folder.rglob("*") if file.name.endswith(_SUFFIXES))
+    # A journal's writer that is killed while packing leaves both.
+    packed = {file.with_suffix("") for file in found if file.suffix == ".gz"}
+    return [file for file in found if file not in packed]
 
 
-def _text(path: Path) -> str:
+def _text(path: Path) -> tuple[str, str]:
+    """What a file says, and what is wrong with it: as much as could be unpacked is there."""
+    damage = ""
     with path.open("rb") as file:
         head = file.read(2)
         file.seek(0)
-        try:
-            if head == b"\x1f\x8b":
-                with gzip.open(file) as unpacked:
-                    data = unpacked.read(BYTES_MAX + 1)
-            else:
-                data = file.read(BYTES_MAX + 1)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise MalformedTrace(f"{path}: damaged gzip: {error}") from error
+        if head == b"\x1f\x8b":
+            data, damage = _unpacked(file)
+        else:
+            data = file.read(BYTES_MAX + 1)
     if len(data) > BYTES_MAX:
         raise MalformedTrace(f"{path}: more than {BYTES_MAX >> 20} MiB unpacked")
-    return data.decode("utf-8", errors="replace")
+    return data.decode("utf-8", errors="replace"), damage
+
+
+def _unpacked(file: BinaryIO) -> tuple[bytes, str]:
+    parts: list[bytes] = []
+    size = 0
+    try:
+        with gzip.open(file) as unpacked:
+            while size <= BYTES_MAX and (part := unpacked.read(_PART_BYTES)):
+                parts.append(part)
+                size += len(part)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        return b"".join(parts), f"damaged gzip: {error}"
+    return b"".join(parts), ""
 
 
 def _stem(path: Path) -> str:

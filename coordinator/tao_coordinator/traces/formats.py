@@ -6,6 +6,7 @@ from itertools import islice
 from typing import Final
 
 from tao_coordinator.traces import (
+    agent_rows,
     agent_trace,
     claude_code,
     fields,
@@ -77,7 +78,9 @@ def _of_row(row: Row) -> str | None:
         return weka.NAME
     if row.get("type") in ("assistant", "user", "summary", "queue-operation", "system"):
         return claude_code.NAME
-    if "request_id" in row and "session_id" in row:
+    if agent_rows.VERSION_FIELD in row:
+        return agent_trace.NAME
+    if "session_id" in row and ("request_id" in row or "tool_events" in row):
         return agent_trace.NAME
     if "input_length" in row:
         return mooncake.NAME

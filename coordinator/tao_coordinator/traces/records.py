@@ -45,9 +45,13 @@ class TurnRecord:
     request_id: str
     arrival_s: float
     """When the session asked for it."""
+    hold_s: float = 0.0
+    """Before it was sent; not part of `duration_s`."""
     duration_s: float | None = None
     """Send to last token as observed; calibration only."""
     input_tokens: int | None = None
+    cached_tokens: int | None = None
+    """Of the prompt, as the engine that served it said."""
     output_tokens: int | None = None
     tools: tuple[ToolRecord, ...] = ()
     """Calls between the previous turn and this one, by start."""
@@ -112,8 +116,13 @@ class Trace:
 class SkippedRows:
     """Collects what is wrong with damaged rows while a text is read."""
 
-    def __init__(self) -> None:
-        """Start with none."""
+    def __init__(self, prefix: str = "") -> None:
+        """Start with none.
+
+        Args:
+            prefix: of every message, where several texts are read.
+        """
+        self._prefix = prefix
         self._count = 0
         self._messages: list[str] = []
 
@@ -121,7 +130,7 @@ class SkippedRows:
         """Note one damaged row."""
         self._count += 1
         if len(self._messages) < SKIPPED_SHOWN_MAX:
-            self._messages.append(f"{where}: {why}")
+            self._messages.append(f"{self._prefix}{where}: {why}")
 
     def to_value(self) -> Skipped:
         """What was collected."""

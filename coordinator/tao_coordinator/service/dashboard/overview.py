@@ -47,6 +47,7 @@ def overview(runtime: Runtime) -> dict[str, object]:
             for (path, outcome), number in sorted(observation.plans.made.items())
         ],
         "readiness": _readiness(runtime.honesty()),
+        "journal": runtime.journal_state(),
         "decisions": runtime.recent_decisions(),
     }
 
