@@ -11,6 +11,8 @@ import re
 from dataclasses import dataclass
 from typing import cast
 
+from tao_client.semconv import TOKENS_MAX
+
 LONGEST_BODY_BYTES = 8_388_608
 LONGEST_EVENT_BYTES = 1_048_576
 _USAGE_OBJECT = re.compile(rb'"usage"\s*:\s*\{')
@@ -53,7 +55,7 @@ def _read_counts(counts: dict[str, object]) -> Usage:
         cached_tokens = _count(counts["cache_read_input_tokens"])
         written_tokens = _count(counts.get("cache_creation_input_tokens"))
         if input_tokens is not None:
-            input_tokens += (cached_tokens or 0) + (written_tokens or 0)
+            input_tokens = _count(input_tokens + (cached_tokens or 0) + (written_tokens or 0))
     return Usage(
         input_tokens,
         cached_tokens,
@@ -171,6 +173,6 @@ def _mapping(value: object) -> dict[str, object]:
 
 
 def _count(value: object) -> int | None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= TOKENS_MAX:
         return None
     return value

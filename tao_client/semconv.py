@@ -23,6 +23,8 @@ HEADER_SESSION: Final = "X-Session-ID"
 
 DEFAULT_PORT: Final = 8700
 LOGS_PATH: Final = "/v1/logs"
+TOKENS_MAX: Final = 100_000_000
+"""Of one prompt or reply on the wire; an engine that counts more is not believed."""
 
 # --- event names ------------------------------------------------------------------------------
 

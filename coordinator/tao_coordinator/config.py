@@ -74,6 +74,11 @@ class BackendConfig:
     redirect: bool = False
     """Relayed calls that are granted here are answered with 307 to `base_url` instead."""
 
+    @property
+    def engine(self) -> tuple[object, ...]:
+        """What makes two backends the same KV cache."""
+        return (self.base_url, self.data_parallel_rank, self.gateway, self.gateway_target)
+
     def __post_init__(self) -> None:
         """Refuse what would fail later and less clearly."""
         self._check_names()
@@ -226,6 +231,7 @@ class CoordinatorConfig:
                 " --backends-file FILE"
             )
         seen: set[str] = set()
+        engines: dict[tuple[object, ...], str] = {}
         for backend in self.backends:
             if backend.backend_id in seen:
                 raise ConfigurationError(
@@ -233,8 +239,11 @@ class CoordinatorConfig:
                     " --backend ID=URL"
                 )
             seen.add(backend.backend_id)
-        if not self.host:
-            raise ConfigurationError("--host must not be empty")
+            twin = engines.setdefault(backend.engine, backend.backend_id)
+            if twin != backend.backend_id:
+                raise ConfigurationError(
+                    f"backend {backend.backend_id}: {backend.base_url} is backend {twin} already"
+                )
         if not 0 <= self.port <= 65535:
             raise ConfigurationError(f"--port must be in 0..65535, got {self.port}")
         if self.api_key is not None and not is_header_value(self.api_key):

@@ -190,6 +190,9 @@ def config_from(arguments: argparse.Namespace, environment: Mapping[str, str]) -
 
     def setting(flag: str, default: str) -> str:
         given: str | None = getattr(arguments, flag)
+        if given == "":
+            # Most likely a shell variable that is not set: no key would let everybody in.
+            raise ConfigurationError(f"--{flag.replace('_', '-')} must not be empty")
         return given if given is not None else environment.get(f"TAO_{flag.upper()}") or default
 
     return CoordinatorConfig(

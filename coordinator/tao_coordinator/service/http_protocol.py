@@ -1,10 +1,12 @@
 """uvicorn's HTTP protocol with bounds on the head of a request, which it has not itself.
 
 A peer that sends a head byte by byte, or one without end, would hold a connection or the memory for
-good. Bodies have bounds of their own (`service.bodies`).
+good. Bodies have bounds of their own (`service.bodies`). An offer to go on in another protocol is
+passed over, as HTTP allows: the parser would take it for accepted and lose the request's body.
 """
 
 import asyncio
+import re
 from typing import Any, Final, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -13,6 +15,9 @@ HEAD_S_MAX: Final = 10.0
 """From the first byte of a request to the end of its head."""
 HEAD_BYTES_MAX: Final = 64 * 1024
 """Request line and headers, counted by whole reads of the socket."""
+_OFFER = re.compile(rb"(?<=\r\n)upgrade(?=:)", re.IGNORECASE)
+"""Java's HTTP client makes it (h2c) with every request, Codex (websocket) with some."""
+_OFFER_PASSED_OVER = b"x-grade"
 
 
 class BoundedHttpProtocol(HttpToolsProtocol):
@@ -22,6 +27,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         super().__init__(*arguments, **named)
         self._head_timer: asyncio.TimerHandle | None = None
         self._is_in_head = False
+        self._is_in_body = False
         self._head_bytes = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -39,6 +45,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse, and count what belongs to an unfinished head."""
+        if not self._is_in_body and _OFFER.search(data) is not None:
+            head, end, rest = data.partition(b"\r\n\r\n")
+            data = _OFFER.sub(_OFFER_PASSED_OVER, head) + end + rest
         super().data_received(data)
         if self._is_in_head:
             self._head_bytes += len(data)
@@ -55,7 +64,13 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """The head is there."""
         self._end_head()
+        self._is_in_body = True
         super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """The body is there."""
+        self._is_in_body = False
+        super().on_message_complete()
 
     def _end_head(self) -> None:
         self._is_in_head = False

@@ -189,7 +189,7 @@ class Roster:
             other = entry.config
             if other.backend_id == config.backend_id or entry.leaving is not None:
                 continue
-            if _engine_of(other) == _engine_of(config):
+            if other.engine == config.engine:
                 raise ConfigurationError(f"{config.base_url} is backend {other.backend_id} already")
 
     async def _leave(self, backend_id: str) -> None:
@@ -211,8 +211,3 @@ class Roster:
             return False  # logged where it happened; asked again
         gone = BackendLeft(backend_id=backend_id)
         return any(effect == gone for effect in effects)
-
-
-def _engine_of(config: BackendConfig) -> tuple[object, ...]:
-    """What makes two backends the same KV cache."""
-    return (config.base_url, config.data_parallel_rank, config.gateway, config.gateway_target)

@@ -10,10 +10,10 @@ from typing import Final, cast
 
 import orjson
 
+from tao_client.semconv import TOKENS_MAX
 from tao_coordinator.core.events import Headers, LeaseReleased, TurnOutcome, TurnRequested
 from tao_coordinator.errors import MalformedRequest
 
-TOKENS_MAX: Final = 100_000_000
 PRIORITY_MAX: Final = 1_000_000
 DURATION_S_MAX: Final = 31_536_000.0
 NAME_LENGTH_MAX: Final = 256

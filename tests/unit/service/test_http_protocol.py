@@ -18,6 +18,12 @@ Peer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 async def application(scope: Scope, receive: Receive, send: Send) -> None:
     if scope["path"] == "/slow":
         await asyncio.sleep(0.5)
+    if scope["path"] == "/echo":
+        message = await receive()
+        body = message["body"] + b"%d" % len(scope["headers"])
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": body})
+        return
     await send(
         {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]}
     )
@@ -125,3 +131,30 @@ def test_connection_that_says_nothing_is_closed() -> None:
         assert await reader.read() == b""
 
     converse(peer, keep_alive_s=1)
+
+
+OFFERS = {
+    "java": b"Connection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAEA\r\nUpgrade: h2c\r\n",
+    "curl": b"upgrade: h2c\r\nconnection: upgrade\r\n",
+    "websocket": b"UPGRADE: websocket\r\nConnection: Upgrade\r\n",
+}
+
+
+@pytest.mark.parametrize("offer", OFFERS.values(), ids=OFFERS)
+@pytest.mark.parametrize("pause_s", [0.0, 0.05])
+def test_offer_of_another_protocol_is_passed_over_and_the_body_kept(
+    offer: bytes, pause_s: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    said = b"\r\nupgrade: is said in the body as well"
+    head = b"POST /echo HTTP/1.1\r\nhost: x\r\n" + offer + b"content-length: %d\r\n\r\n"
+
+    async def peer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for _ in range(3):
+            writer.write(head % len(said))
+            await asyncio.sleep(pause_s)
+            writer.write(said)
+            num_headers = 2 + offer.count(b"\r\n")
+            assert said + b"%d" % num_headers in await reader.readuntil(b"0\r\n\r\n")
+
+    converse(peer)
+    assert caplog.text == ""

@@ -49,6 +49,8 @@ CHAT = {
         ({"usage": {"cache_read_input_tokens": None}}, Usage()),
         ({"usage": {"prompt_tokens": -1, "completion_tokens": True}}, Usage()),
         ({"usage": {"prompt_tokens": 1.5}}, Usage()),
+        ({"usage": {"prompt_tokens": 10**18, "completion_tokens": 10**8 + 1}}, Usage()),
+        ({"usage": {"input_tokens": 10**8, "cache_read_input_tokens": 1}}, Usage(None, 1)),
         ({"usage": None}, Usage()),
         ({}, Usage()),
         ([], Usage()),

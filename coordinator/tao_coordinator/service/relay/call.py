@@ -13,9 +13,10 @@ from typing import Final, cast
 
 import orjson
 
+from tao_client.semconv import TOKENS_MAX
 from tao_coordinator.errors import MalformedRequest
 from tao_coordinator.service.relay.dialects import Endpoint
-from tao_coordinator.service.schemas import NAME_LENGTH_MAX, TOKENS_MAX
+from tao_coordinator.service.schemas import NAME_LENGTH_MAX
 
 INLINE_DATA_CHARS: Final = 4_000
 """What an inline image or file is taken to add to a prompt, in characters (about 1,000 tokens)."""
@@ -92,9 +93,9 @@ def _parse(body: bytes) -> dict[str, object]:
     except orjson.JSONDecodeError:
         # Python's reader takes what some clients send and engines accept: escaped lone surrogates.
         try:
-            document = json.loads(body)
+            document = json.loads(body.decode("utf-8-sig"))
         except (ValueError, RecursionError):
-            raise MalformedRequest("body must be JSON") from None
+            raise MalformedRequest("body must be JSON in UTF-8") from None
     if not isinstance(document, dict):
         raise MalformedRequest("body must be a JSON object")
     return cast("dict[str, object]", document)

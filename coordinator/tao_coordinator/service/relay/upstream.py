@@ -4,6 +4,7 @@ aiohttp rather than httpx: a fifth of its CPU time per call (measured by `tao be
 are not decompressed, redirects not followed, cookies not kept, environment proxies not used.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -44,6 +45,8 @@ _NOT_SENT = _HOP_BY_HOP | {
 }
 _CREDENTIALS = frozenset({b"authorization", b"x-api-key"})
 _NOT_PASSED = _HOP_BY_HOP | {b"x-tao-receipt"}
+_NOT_ALLOWED = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+"""In the value of a header. The client library lets it in, the server refuses to send it."""
 _NO_AUTOMATIC = ("accept", "accept-encoding", "user-agent", "content-type")
 
 RawHeaders = Iterable[tuple[bytes, bytes]]
@@ -112,6 +115,9 @@ def reason_of(error: Exception) -> str:
     text = str(error) or type(error).__name__
     if isinstance(error, OSError) and error.strerror:
         text = error.strerror
+    elif isinstance(error, aiohttp.ClientResponseError):
+        # Its text shows the bytes and the URL, over several lines.
+        text = f"its reply is no HTTP: {error.message}"
     return text.splitlines()[0][:200]
 
 
@@ -174,6 +180,8 @@ def passed_headers(raw: RawHeaders, *, keeps_length: bool) -> list[tuple[bytes, 
         if name == b"connection":
             listed = listed | _listed_in(value)
         if name in _NOT_PASSED or (name == b"content-length" and not keeps_length):
+            continue
+        if _NOT_ALLOWED.search(value) is not None:
             continue
         passed.append((name, value))
     return [pair for pair in passed if pair[0] not in listed] if listed else passed

@@ -15,6 +15,8 @@ from typing import Final, cast
 
 import orjson
 
+from tao_client.semconv import TOKENS_MAX
+
 LONGEST_BODY_BYTES: Final = 8 * 1024 * 1024
 LONGEST_EVENT_BYTES: Final = 1024 * 1024
 
@@ -58,7 +60,7 @@ def read_usage(document: object) -> Usage:
         cached_tokens = _count(counts["cache_read_input_tokens"])
         written_tokens = _count(counts.get("cache_creation_input_tokens"))
         if input_tokens is not None:
-            input_tokens += (cached_tokens or 0) + (written_tokens or 0)
+            input_tokens = _count(input_tokens + (cached_tokens or 0) + (written_tokens or 0))
     return Usage(
         input_tokens,
         cached_tokens,
@@ -220,6 +222,6 @@ def _mapping(value: object) -> dict[str, object]:
 
 
 def _count(value: object) -> int | None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= TOKENS_MAX:
         return None
     return value

@@ -119,7 +119,13 @@ def test_what_engines_take_though_it_is_odd_passes() -> None:
     assert b"\\ud800" in streamed.content
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"7", b"\xff", b"[" * 100_000, b'{"a":1}x'])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"{", b"[]", b"7", b"\xff", b"[" * 100_000, b'{"a":1}x',
+        '{"model":"m","stream":true}'.encode("utf-16"),
+    ],
+)  # fmt: skip
 def test_what_is_no_object_is_refused(body: bytes) -> None:
     with pytest.raises(MalformedRequest):
         read(body)

@@ -117,6 +117,8 @@ def test_reply_headers() -> None:
         (b"set-cookie", b"b=2"),
     ]
     assert passed_headers(raw, keeps_length=False) == kept
+    odd = [(b"x-odd", b"a\x01b"), (b"x-tab", b"a\tb"), (b"x-latin", b"\xe4")]
+    assert passed_headers(odd, keeps_length=False) == odd[1:]
     assert (b"content-length", b"5") in passed_headers(raw, keeps_length=True)
 
 
@@ -146,3 +148,14 @@ def test_refused_connection_was_not_reached() -> None:
     error = send("http://127.0.0.1:1/v1/x", {})
     assert isinstance(error, BackendFailed)
     assert not error.was_reached
+
+
+def test_reply_that_is_no_http_is_told_in_a_few_words() -> None:
+    with RelayBackendStub() as stub:
+        stub.fault = "garbage"
+        error = send(f"{stub.url}/v1/x", {})
+    assert isinstance(error, BackendFailed)
+    assert error.was_reached
+    assert str(error).startswith("its reply is no HTTP: ")
+    assert stub.url not in str(error)
+    assert "\n" not in str(error)

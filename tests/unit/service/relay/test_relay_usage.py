@@ -109,6 +109,8 @@ DOCUMENTS: list[object] = [
     {"message": api.message()},
     {"usage": {"prompt_tokens": -1, "completion_tokens": True, "prompt_tokens_details": 7}},
     {"usage": {"cache_read_input_tokens": None, "input_tokens": 1.5}},
+    {"usage": {"prompt_tokens": 10**18, "prompt_tokens_details": {"cached_tokens": 10**18}}},
+    {"usage": {"input_tokens": 10**8, "cache_read_input_tokens": 1}},
     {"usage": [1], "response": "x", "message": None},
     [],
     None,
