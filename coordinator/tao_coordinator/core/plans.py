@@ -160,6 +160,15 @@ class PlanTotals:
     solver_gap_tokens: int
     solve_s: float
     """Time that plans were worked on, where it was measured."""
+    num_rated: int
+    """Plans that were made, whatever became of them: the three below are about these."""
+    num_certified: int
+    """Of these, proved optimal in every coordinate."""
+    gap_sum: float
+    """Of the gaps of their first unproved coordinates: `Quality.gap`."""
+    gap_max: float
+    work: int
+    """Work units."""
 
 
 @dataclass(slots=True)
@@ -172,6 +181,11 @@ class PlanLog:
     _made: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
     _tokens: Counter[str] = field(default_factory=Counter[str])
     _solve_s: float = 0.0
+    _num_rated: int = 0
+    _num_certified: int = 0
+    _gap_sum: float = 0.0
+    _gap_max: float = 0.0
+    _work: int = 0
 
     def next_id(self) -> int:
         """Number of the next plan, from 1."""
@@ -186,8 +200,8 @@ class PlanLog:
             _, oldest = self._records.popitem(last=False)
             self._num_candidates -= len(oldest.candidates)
         self._made[record.path.value, record.outcome.value] += 1
-        if record.quality is not None and record.quality.solve_s is not None:
-            self._solve_s += record.quality.solve_s
+        if record.quality is not None:
+            self._rate(record.quality)
         terms = record.asynchrony
         if terms is not None:
             self._tokens["value"] += terms.value_tokens
@@ -195,6 +209,14 @@ class PlanLog:
             self._tokens["drift"] += terms.value_drift_tokens
             self._tokens["loss"] += terms.execution_loss_tokens
             self._tokens["gap"] += terms.solver_gap_tokens
+
+    def _rate(self, quality: Quality) -> None:
+        self._num_rated += 1
+        self._num_certified += len(quality.proved) == len(quality.objective)
+        self._gap_sum += quality.gap
+        self._gap_max = max(self._gap_max, quality.gap)
+        self._work += quality.work
+        self._solve_s += quality.solve_s or 0.0
 
     def get(self, plan_id: int) -> PlanRecord | None:
         """The record of this number, while it is kept."""
@@ -219,4 +241,9 @@ class PlanLog:
             execution_loss_tokens=self._tokens["loss"],
             solver_gap_tokens=self._tokens["gap"],
             solve_s=self._solve_s,
+            num_rated=self._num_rated,
+            num_certified=self._num_certified,
+            gap_sum=self._gap_sum,
+            gap_max=self._gap_max,
+            work=self._work,
         )

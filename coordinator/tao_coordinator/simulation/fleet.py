@@ -23,6 +23,7 @@ from tao_coordinator.core.events import (
     PlanSolved,
 )
 from tao_coordinator.core.parameters import Parameters
+from tao_coordinator.core.plans import PlanLog
 from tao_coordinator.engine import Engine
 from tao_coordinator.scheduling.placement import LOOP, PlacementProblem, solve
 from tao_coordinator.scheduling.policy import KeepsPlans, Policy
@@ -342,12 +343,26 @@ class Fleet:
         policy = self.engine.policy
         if isinstance(policy, KeepsPlans):
             record.counters["num_plans"] = policy.plans.num_ids
+            record.certificates = _certificates(policy.plans)
         elif isinstance(policy, TaoPaper):
             record.counters["num_plans"] = policy.num_plans
             record.counters["num_fallbacks"] = policy.num_fallbacks
+            record.counters["num_states"] = policy.num_states
         seen = self.engine.honesty()
         record.readiness = {"brier": seen.brier, "coverage": seen.interval_coverage}
         record.capacity_factors = [b.capacity_factor for b in state.backends.values()]
+
+
+def _certificates(plans: PlanLog) -> dict[str, float]:
+    totals = plans.totals()
+    if not totals.num_rated:
+        return {}
+    return {
+        "certified_share": totals.num_certified / totals.num_rated,
+        "plan_gap_mean": totals.gap_sum / totals.num_rated,
+        "plan_gap_max": totals.gap_max,
+        "plan_work_mean": totals.work / totals.num_rated,
+    }
 
 
 def backend_name(index: int) -> str:

@@ -95,6 +95,8 @@ class RunRecord:
     """How long each of them took, by the caller's clock; empty without one."""
     counters: dict[str, int] = field(default_factory=dict[str, int])
     """What the policy counts of itself: grants by reason, plans, fallbacks, seats released."""
+    certificates: dict[str, float] = field(default_factory=dict[str, float])
+    """How good the plans were, where the policy rates them: shares and gaps by name."""
     readiness: dict[str, float] = field(default_factory=dict[str, float])
     """Brier score and coverage of the policy's predictor, where it has one."""
     capacity_factors: list[float] = field(default_factory=list[float])

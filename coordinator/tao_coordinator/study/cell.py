@@ -14,7 +14,6 @@ from typing import Any, Final, cast
 
 from tao_coordinator.core.parameters import Parameters
 from tao_coordinator.errors import ConfigurationError
-from tao_coordinator.scheduling.tao import Tao
 from tao_coordinator.simulation.agent_script import SessionScript
 from tao_coordinator.simulation.engine_constants import PRESETS, EngineConstants
 from tao_coordinator.simulation.fleet import BackendSpec, Fleet, FleetChange, FleetSettings
@@ -22,8 +21,9 @@ from tao_coordinator.simulation.load import ClosedLoop, Load, OpenLoop
 from tao_coordinator.simulation.run_record import RunRecord
 from tao_coordinator.simulation.synthetic import poisson_arrivals
 from tao_coordinator.study.measures import measure
-from tao_coordinator.study.placement_arms import Witness
-from tao_coordinator.study.policy_choice import PolicyChoice
+from tao_coordinator.study.policy_choice import PolicyChoice, Scene
+from tao_coordinator.study.watches import WATCHES
+from tao_coordinator.study.watches.watch import Series
 from tao_coordinator.study.workload_choice import WorkloadChoice
 
 REVISION: Final = 1
@@ -62,6 +62,10 @@ class Cell:
     end_s: float = 1e6
     warm_s: float = 0.0
     """Rates under load are taken from then on."""
+    plan_s: float = 0.1
+    """How long a plan takes that is made beside the loop."""
+    watch: str = ""
+    """One of `watches.WATCHES`: what is noted of the decisions beside the usual measures."""
     x: float = 0.0
     """Where the cell stands on the axis of its study's plot."""
 
@@ -130,8 +134,10 @@ class CellResult:
     measures: dict[str, float]
     tasks_s: dict[str, float] = field(default_factory=dict[str, float])
     """Task latency by session, to pair sessions of two arms."""
-    timeline: list[list[float]] = field(default_factory=list[list[float]])
+    timeline: Series = field(default_factory=list[list[float]])
     """Moments, thinned; the fields of `simulation.run_record.Moment`."""
+    series: dict[str, Series] = field(default_factory=dict[str, Series])
+    """What the cell's watch has to draw."""
     wall_s: float = 0.0
 
     def to_json(self) -> str:
@@ -179,10 +185,11 @@ def run_cell(cell: Cell) -> CellResult:
 def run_cell_fully(cell: Cell) -> tuple[CellResult, RunRecord]:
     """The same, with every turn."""
     began_s = time.perf_counter()
-    parameters, policy = cell.policy.build(Parameters())
     sessions = cell.workload.sessions(cell.sessions, cell.seed)
     if cell.as_arrived:
         sessions.sort(key=lambda session: session.arrival_s or 0.0)
+    watch = WATCHES[cell.watch]()
+    parameters, policy = cell.policy.build(Parameters(), Scene(sessions=sessions, watch=watch))
     settings = FleetSettings(
         backends=cell.specs,
         load=cell.load(sessions),
@@ -190,11 +197,10 @@ def run_cell_fully(cell: Cell) -> tuple[CellResult, RunRecord]:
         capacity_scale=cell.policy.capacity_scale,
         changes=cell.changes,
         end_s=cell.end_s,
+        plan_s=cell.plan_s,
     )
     record = Fleet(settings, sessions, policy, clock=time.perf_counter).run()
-    measures = measure(record, settings, cell.warm_s)
-    if isinstance(policy, Tao) and isinstance(policy.place, Witness):
-        measures.update(policy.place.measures())
+    measures = measure(record, settings, cell.warm_s) | watch.measures(record)
     measures["workers"] = 0.0 if cell.is_open else float(cell.num_workers())
     step = max(1, math.ceil(len(record.timeline) / MOMENTS_MAX))
     result = CellResult(
@@ -206,6 +212,7 @@ def run_cell_fully(cell: Cell) -> tuple[CellResult, RunRecord]:
             if not row.failed
         },
         timeline=[[float(value) for value in moment] for moment in record.timeline[::step]],
+        series=watch.series(record),
         wall_s=time.perf_counter() - began_s,
     )
     return result, record

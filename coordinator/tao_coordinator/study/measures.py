@@ -63,15 +63,21 @@ def measure(record: RunRecord, settings: FleetSettings, warm_s: float = 0.0) -> 
         "sessions": float(len(record.sessions)),
         "turns": float(len(record.turns)),
         "readiness_brier": record.readiness.get("brier", MISSING),
+        "seats_released": record.counters.get("seats_released", 0) / len(record.sessions),
+        **record.certificates,
     }
     plans, fallbacks = (record.counters.get(name) for name in ("num_plans", "num_fallbacks"))
     if plans and fallbacks is not None:
         found["fallback_share"] = fallbacks / plans
+        solved = plans - fallbacks
+        found["plan_states_mean"] = _ratio(record.counters["num_states"], solved)
     if record.decision_s:
         cost = np.array(record.decision_s)
         found["decision_ms_mean"] = float(cost.mean()) * 1e3
+        found["decision_ms_p50"] = float(np.percentile(cost, 50)) * 1e3
         found["decision_ms_p99"] = float(np.percentile(cost, 99)) * 1e3
         found["decision_ms_max"] = float(cost.max()) * 1e3
+        found["decision_share"] = float(cost.sum()) / makespan_s
     return found
 
 

@@ -1,12 +1,10 @@
-"""Ways to place held sessions, to compare joint placement with: greedy ones, and a witness.
+"""Ways to place held sessions, to compare joint placement with.
 
 `GREEDY` is what a careful operator would write: each session in turn to the backend that has its
 cache if it fits there, else to the one with most room. `SHORT_FIRST` is the greedy rule that TAO's
-Appendix H compares its programme with. `Witness` decides jointly and notes what they would have
-done with the same snapshot.
+Appendix H compares its programme with.
 """
 
-from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -73,62 +71,10 @@ def _one_by_one(problem: PlacementProblem, order: Int64) -> Plan:
     )
 
 
-class Witness:
-    """Decides as the default policy does; counts what greedy rules would have missed."""
-
-    def __init__(self) -> None:
-        """No snapshot seen yet."""
-        self.counts = dict.fromkeys(
-            [f"{rule}_{word}" for rule in _RULES for word in ("better", "equal", "worse")], 0
-        )
-        self.num_snapshots = 0
-        """Those in which at least two sessions compete."""
-        self.num_proved = 0
-        """Of these, plans whose whole objective the ladder proved."""
-        self.num_instant_optimal = 0
-        """Of the proved ones, those that the quick pass within a step had reached."""
-        self._credit = dict.fromkeys(["jointly", *_RULES], 0)
-
-    def __call__(self, problem: PlacementProblem) -> Plan:
-        """Place, and compare where there is something to choose."""
-        quick = place_instantly(problem)
-        if problem.num_sessions < 2:
-            return quick
-        self.num_snapshots += 1
-        thorough = place_thoroughly(problem)
-        if thorough.certificate.is_optimal:
-            self.num_proved += 1
-            self.num_instant_optimal += quick.objective == thorough.objective
-        self._credit["jointly"] += thorough.objective.credit
-        for rule, place in _RULES.items():
-            other = place(problem)
-            self._credit[rule] += other.objective.credit
-            word = "equal"
-            if thorough.objective != other.objective:
-                word = "better" if thorough.objective > other.objective else "worse"
-            self.counts[f"{rule}_{word}"] += 1
-        return quick
-
-    def measures(self) -> dict[str, float]:
-        """Shares of the snapshots, and the credit that joint placement keeps."""
-        number = max(1, self.num_snapshots)
-        found = {f"snapshots_{name}": count / number for name, count in self.counts.items()}
-        for rule in _RULES:
-            kept = self._credit[rule]
-            found[f"credit_over_{rule}"] = self._credit["jointly"] / kept if kept else 1.0
-        found["snapshots"] = float(self.num_snapshots)
-        found["snapshots_proved"] = self.num_proved / number
-        found["quick_is_optimal"] = self.num_instant_optimal / max(1, self.num_proved)
-        return found
-
-
-_RULES: Final[dict[str, Place]] = {"greedy": place_greedily, "short_first": place_short_first}
-
-PLACEMENTS: Final[dict[str, Callable[[], Place]]] = {
-    "joint": lambda: place_instantly,
-    "thorough": lambda: place_thoroughly,
-    "greedy": lambda: place_greedily,
-    "short-first": lambda: place_short_first,
-    "witness": Witness,
+PLACEMENTS: Final[dict[str, Place]] = {
+    "joint": place_instantly,
+    "thorough": place_thoroughly,
+    "greedy": place_greedily,
+    "short-first": place_short_first,
 }
 """What `tao:placement=...` may say."""

@@ -4,8 +4,8 @@ Text form: `NAME[@SCALE][:key=value[,key=value...]]`, for example `tao-paper@0.9
 `static-cap:sessions_max=12`. Keys are fields of the policy's own parameters, or of `Parameters`.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
 from tao_coordinator.core.parameters import Parameters
@@ -13,6 +13,7 @@ from tao_coordinator.errors import ConfigurationError
 from tao_coordinator.prediction.predictor import PREDICTORS
 from tao_coordinator.scheduling import catalogue
 from tao_coordinator.scheduling.policy import Policy
+from tao_coordinator.scheduling.rivals import grid_decision
 from tao_coordinator.scheduling.rivals.concur_aimd import ConcurAimd, ConcurAimdParameters
 from tao_coordinator.scheduling.rivals.concur_pi import ConcurPi, ConcurPiParameters
 from tao_coordinator.scheduling.rivals.static_cap import StaticCap, StaticCapParameters
@@ -22,8 +23,21 @@ from tao_coordinator.scheduling.rivals.tao_paper import (
     published_readiness,
 )
 from tao_coordinator.scheduling.rivals.thunderagent import ThunderAgent, ThunderAgentParameters
-from tao_coordinator.scheduling.tao import Tao
+from tao_coordinator.scheduling.tao import LOOP_PAIRS_MAX, Tao
+from tao_coordinator.simulation.agent_script import SessionScript
+from tao_coordinator.study.late_plans import LateTaoPaper, WatchedTao
+from tao_coordinator.study.oracle import Oracle
 from tao_coordinator.study.placement_arms import PLACEMENTS
+from tao_coordinator.study.watches.watch import Watch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """What a policy of a simulated run is given beside its settings."""
+
+    sessions: Sequence[SessionScript] = ()
+    """For oracles."""
+    watch: Watch = field(default_factory=Watch)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,33 +46,71 @@ class TaoSettings:
 
     placement: str = "joint"
     """One of `placement_arms.PLACEMENTS`."""
+    readiness: str = "history"
+    """`history`, or `oracle`: knows the simulated sessions' future."""
 
     def __post_init__(self) -> None:
         """Refuse unknown ones."""
         if self.placement not in PLACEMENTS:
             raise ValueError(f"placement is one of {', '.join(PLACEMENTS)}")
+        _check_readiness(self.readiness)
 
 
-def _tao(parameters: Parameters, own: TaoSettings) -> Policy:
-    if own == TaoSettings():
-        return catalogue.make("tao", parameters, makes_plans_aside=True)
-    return Tao(PREDICTORS["hazard"](), place=PLACEMENTS[own.placement]())
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaoPaperSettings(TaoPaperParameters):
+    """The published constants, and what a comparison may change beside them."""
+
+    readiness: str = "history"
+    """`history`, or `oracle`: knows the simulated sessions' future."""
+    plan_s: float | None = None
+    """Seconds from a snapshot until its plan is carried out; `None`: it meets the state that it was
+    made for."""
+
+    def __post_init__(self) -> None:
+        """Refuse what has no meaning."""
+        TaoPaperParameters.__post_init__(self)
+        _check_readiness(self.readiness)
+        if self.plan_s is not None and not 0.0 <= self.plan_s <= 3600.0:
+            raise ValueError("plan_s is between 0 and 3600")
 
 
-_OWN: Final[dict[str, tuple[Any, Callable[[Parameters, Any], Policy]]]] = {
+def _check_readiness(name: str) -> None:
+    if name not in ("history", "oracle"):
+        raise ValueError("readiness is history or oracle")
+
+
+def _tao(parameters: Parameters, own: TaoSettings, scene: Scene) -> Policy:
+    is_oracle = own.readiness == "oracle"
+    predictor = Oracle(scene.sessions) if is_oracle else PREDICTORS["hazard"]()
+    predictor = scene.watch.readiness(predictor)
+    if scene.watch.hears_late_plans:
+        return WatchedTao(predictor, scene.watch.late)
+    in_step = own.placement != "joint" or scene.watch.sees_plans
+    place = scene.watch.place(PLACEMENTS[own.placement])
+    return Tao(predictor, loop_pairs_max=None if in_step else LOOP_PAIRS_MAX, place=place)
+
+
+def _tao_paper(parameters: Parameters, own: TaoPaperSettings, scene: Scene) -> Policy:
+    is_oracle = own.readiness == "oracle"
+    predictor = Oracle(scene.sessions) if is_oracle else published_readiness(parameters)
+    predictor = scene.watch.readiness(predictor)
+    decide = scene.watch.decide(grid_decision.decide)
+    if own.plan_s is None:
+        return TaoPaper(predictor, own, decide)
+    return LateTaoPaper(predictor, own, decide, plan_s=own.plan_s, told=scene.watch.late)
+
+
+_OWN: Final[dict[str, tuple[Any, Callable[[Parameters, Any, Scene], Policy]]]] = {
     "tao": (TaoSettings(), _tao),
-    "static-cap": (StaticCapParameters(), lambda _, own: StaticCap(own)),
-    "thunderagent": (ThunderAgentParameters(), lambda _, own: ThunderAgent(own)),
+    "static-cap": (StaticCapParameters(), lambda _, own, __: StaticCap(own)),
+    "thunderagent": (ThunderAgentParameters(), lambda _, own, __: ThunderAgent(own)),
     "thunderagent-decay": (
         ThunderAgentParameters(uses_decay=True),
-        lambda _, own: ThunderAgent(own),
+        lambda _, own, __: ThunderAgent(own),
     ),
-    "concur-aimd": (ConcurAimdParameters(), lambda _, own: ConcurAimd(own)),
-    "concur-pi": (ConcurPiParameters(), lambda _, own: ConcurPi(own)),
-    "tao-paper": (
-        TaoPaperParameters(),
-        lambda parameters, own: TaoPaper(published_readiness(parameters), own),
-    ),
+    "concur-aimd": (ConcurAimdParameters(), lambda _, own, __: ConcurAimd(own)),
+    "concur-pi": (ConcurPiParameters(), lambda _, own, __: ConcurPi(own)),
+    "tao-paper": (TaoPaperSettings(), _tao_paper),
 }
 """Policies with parameters of their own: the defaults, and how to make one."""
 
@@ -105,8 +157,14 @@ class PolicyChoice:
         options = ",".join(f"{key}={value}" for key, value in self.options)
         return f"{self.name}{scale}" + (f":{options}" if options else "")
 
-    def build(self, parameters: Parameters) -> tuple[Parameters, Policy]:
+    def build(
+        self, parameters: Parameters, scene: Scene | None = None
+    ) -> tuple[Parameters, Policy]:
         """The engine's parameters and the policy to give it.
+
+        Args:
+            parameters: to start from.
+            scene: of a run; without one an oracle knows nobody.
 
         Raises:
             ConfigurationError: unknown option, or a value that makes no sense.
@@ -127,8 +185,9 @@ class PolicyChoice:
             raise
         except ValueError as error:
             raise ConfigurationError(f"{self.text}: {error}") from error
-        policy = catalogue.make(self.name, parameters) if make is None else make(parameters, own)
-        return parameters, policy
+        if make is None:
+            return parameters, catalogue.make(self.name, parameters)
+        return parameters, make(parameters, own, scene or Scene())
 
 
 def _has(target: Any, key: str) -> bool:
@@ -140,7 +199,7 @@ def _typed(present: object, text: str) -> object:
         return text.lower() in ("1", "true", "yes")
     if isinstance(present, int):
         return int(text)
-    if isinstance(present, float):
+    if isinstance(present, float) or present is None:
         return float(text)
     if isinstance(present, str):
         return text

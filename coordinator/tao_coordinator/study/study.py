@@ -74,6 +74,10 @@ WORKING_SET = Column("working_set", "measured working set / pools", 2)
 KV_PEAK = Column("kv_peak", "peak KV %", 0, 100.0)
 FALLBACKS = Column("fallback_share", "fallbacks %", 1, 100.0)
 DECISION = Column("decision_ms_mean", "decision mean ms", 3, higher_is_better=False)
+DECISION_P50 = Column("decision_ms_p50", "decision p50 ms", 3, higher_is_better=False)
+CERTIFIED = Column("certified_share", "plans certified %", 1, 100.0, higher_is_better=True)
+PLAN_GAP = Column("plan_gap_mean", "plan gap mean %", 2, 100.0, higher_is_better=False)
+PLAN_GAP_MAX = Column("plan_gap_max", "plan gap max %", 1, 100.0, higher_is_better=False)
 DECISION_P99 = Column("decision_ms_p99", "decision p99 ms", 2, higher_is_better=False)
 
 
@@ -98,12 +102,14 @@ class Plot:
 
     name: str
     kind: str
-    """`lines`: the measure over the cells' x; `timeline`: a moment's field over time."""
+    """`lines`: the measure over the cells' x; `timeline`: a moment's field over time; `survival`,
+    `snapshot` and `gains`: what the cells' watch has noted (`decision_plots`)."""
     measure: str
+    """Empty where the kind says it all."""
     title: str
     y_title: str
     panels: tuple[str, ...] = ()
-    """Of a timeline: one picture per panel; of lines: panels whose name begins so, a curve each."""
+    """Of lines: one picture of the panels whose names begin so; else one picture per panel."""
     arms: tuple[str, ...] = ()
     """Only these; none: all."""
     x_title: str = ""
@@ -147,9 +153,8 @@ class Outcome:
         return list(dict.fromkeys(cell.arm for cell in self.cells if cell.panel == panel))
 
     def rivals(self, panel: str) -> list[str]:
-        """The arms that ours is compared with: no twin of it that only watches."""
-        found = [arm for arm in self.arms(panel) if arm != OURS]
-        return [arm for arm in found if "placement=witness" not in arm]
+        """The arms that ours is compared with."""
+        return [arm for arm in self.arms(panel) if arm != OURS]
 
     def of(self, panel: str, arm: str) -> list[tuple[Cell, CellResult]]:
         """All seeds of one arm in one panel."""

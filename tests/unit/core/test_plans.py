@@ -96,3 +96,20 @@ def test_sums_are_over_all_plans() -> None:
     assert totals.solver_gap_tokens == 8
     assert totals.solve_s == 0.5
     assert terms.loss_max_tokens == 1 + 2 * 2 + 3 + 4
+
+
+def test_certificates_are_counted_over_all_plans_that_were_made() -> None:
+    def rated(gap: float, proved: tuple[str, ...], work: int) -> Quality:
+        objective = {"credit": 3, "ready": 1}
+        return Quality(
+            objective=objective, proved=proved, gap=gap, rung="labels", work=work, solve_s=None
+        )
+
+    log = PlanLog()
+    log.add(replace(record(1), quality=rated(0.0, ("credit", "ready"), 5)))
+    log.add(replace(record(2), quality=rated(0.25, ("credit",), 7)))
+    log.add(replace(record(3), quality=rated(0.5, (), 9), outcome=PlanOutcome.CHANGED))
+    log.add(replace(record(4), outcome=PlanOutcome.FAILED))  # nobody made it
+    totals = log.totals()
+    assert (totals.num_rated, totals.num_certified) == (3, 1)
+    assert (totals.gap_sum, totals.gap_max, totals.work) == (0.75, 0.5, 21)

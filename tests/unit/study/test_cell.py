@@ -14,10 +14,12 @@ def test_id_is_what_determines_the_run_and_nothing_else() -> None:
     others = {
         replace(SMALL, seed=2).cell_id,
         replace(SMALL, told_ratio=1.3).cell_id,
+        replace(SMALL, watch="snapshots").cell_id,
+        replace(SMALL, plan_s=0.5).cell_id,
         replace(SMALL, policy=PolicyChoice("tao", 0.9)).cell_id,
         replace(SMALL, workload=replace(SMALL.workload, long_tool_share=0.1)).cell_id,
     }
-    assert len(others | {SMALL.cell_id}) == 5
+    assert len(others | {SMALL.cell_id}) == 7
 
 
 def test_result_survives_its_file_format() -> None:
@@ -86,6 +88,16 @@ def test_recorded_arrivals_are_kept_and_missing_ones_refused() -> None:
     assert cell.load(arrived) == OpenLoop(arrivals_s=(0.0, 30.0, 70.0))
     with pytest.raises(ConfigurationError, match="does not tell when"):
         cell.load([*arrived, scripts[0]])
+
+
+def test_plans_of_tao_come_with_their_certificates() -> None:
+    """Sessions that all fit somewhere are proved to be placed best; the others need a search."""
+    found = run_cell(replace(SMALL, workers=8, pools=(40_000,))).measures
+    assert 0.0 < found["certified_share"] <= 1.0
+    assert 0.0 <= found["plan_gap_mean"] <= found["plan_gap_max"]
+    assert (found["plan_gap_max"] == 0.0) == (found["certified_share"] == 1.0)
+    other = run_cell(replace(SMALL, policy=PolicyChoice("cache-aware"))).measures
+    assert "certified_share" not in other
 
 
 def test_unknown_engine_is_named() -> None:

@@ -37,3 +37,28 @@ def test_one_picture_per_group_and_per_timeline(tmp_path: Path) -> None:
         data = (tmp_path / name).read_bytes()
         assert data.startswith(PNG)
         assert len(data) > 5_000
+
+
+def test_what_a_watch_noted_is_drawn_per_panel(tmp_path: Path) -> None:
+    from tao_coordinator.study.plots import draw
+
+    def cells(options: StudyOptions) -> list[Cell]:
+        pressed = replace(SMALL, workers=8, pools=(40_000, 40_000), num_backends=2)
+        return [
+            replace(pressed, panel=watch, arm=name, policy=PolicyChoice(name), watch=watch)
+            for watch in ("survival", "snapshots")
+            for name in ("tao", "tao-paper")
+        ]
+
+    plots = (
+        Plot("kept", "survival", "", "Survival", "share", ("survival",)),
+        Plot("one", "snapshot", "", "One snapshot", "", ("snapshots",), ("tao-paper",)),
+        Plot("gains", "gains", "", "Gains", "%"),
+    )
+    study = Study(name="s", title="S", asks="?", make_cells=cells, columns=(TASK,), plots=plots)
+    made = cells(StudyOptions())
+    outcome = Outcome(study, StudyOptions(), made, [run_cell(cell) for cell in made])
+    names = draw(outcome, tmp_path)
+    assert names == ["kept.png", "one.png", "gains-survival.png", "gains-snapshots.png"]
+    for name in names:
+        assert (tmp_path / name).read_bytes().startswith(PNG)

@@ -5,6 +5,9 @@ from tao_coordinator.errors import ConfigurationError
 from tao_coordinator.scheduling.rivals.static_cap import StaticCap
 from tao_coordinator.scheduling.rivals.tao_paper import TaoPaper
 from tao_coordinator.scheduling.rivals.thunderagent import ThunderAgent
+from tao_coordinator.scheduling.tao import Tao
+from tao_coordinator.study.late_plans import LateTaoPaper
+from tao_coordinator.study.oracle import Oracle
 from tao_coordinator.study.policy_choice import PolicyChoice
 
 
@@ -26,6 +29,10 @@ def test_options_reach_the_policy_or_the_engine() -> None:
     assert parameters.hold_hard_s == 600.0
     _, policy = PolicyChoice.parse("tao-paper:states_max=1").build(Parameters())
     assert isinstance(policy, TaoPaper) and policy.parameters.states_max == 1
+    _, policy = PolicyChoice.parse("tao-paper:plan_s=0.5,quantum_tokens=512").build(Parameters())
+    assert isinstance(policy, LateTaoPaper) and policy.parameters.quantum_tokens == 512
+    _, policy = PolicyChoice.parse("tao:readiness=oracle").build(Parameters())
+    assert isinstance(policy, Tao) and isinstance(policy.readiness, Oracle)
     _, policy = PolicyChoice.parse("thunderagent-decay").build(Parameters())
     assert isinstance(policy, ThunderAgent) and policy.parameters.uses_decay
 
@@ -43,6 +50,10 @@ def test_options_reach_the_policy_or_the_engine() -> None:
         ("static-cap:sessions_max=0", "at least 1"),
         ("tao:tenant_weights=1", "cannot be set here"),
         ("tao:placement=magic", "placement is one of joint,"),
+        ("tao:readiness=tarot", "readiness is history or oracle"),
+        ("tao-paper:readiness=none", "readiness is history or oracle"),
+        ("tao-paper:plan_s=-1", "plan_s is between 0 and 3600"),
+        ("tao-paper:quantum_tokens=0", "at least 1"),
     ],
 )
 def test_rubbish_is_one_clear_line(text: str, message: str) -> None:

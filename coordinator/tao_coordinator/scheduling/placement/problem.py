@@ -25,7 +25,8 @@ come in a few *kinds* (equal weights and eligibility for every session). Both an
 questions about pairs, so that a plan can be checked against either.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -77,6 +78,19 @@ class PlacementProblem:
     def num_backends(self) -> int:
         """M."""
         return len(self.budgets)
+
+    def only(self, sessions: Sequence[int]) -> "PlacementProblem":
+        """The problem of these sessions alone, in this order."""
+        rows = np.array(sessions, np.int64)
+        return replace(
+            self,
+            weights=self.weights[rows],
+            classes=self.classes[rows],
+            credits=self.credits[rows],
+            ready=self.ready[rows],
+            tokens=self.tokens[rows],
+            eligible=self.eligible[rows],
+        )
 
     def pair_weights(self, sessions: Int64, backends: Int64) -> Int64:
         """[p] tokens of these pairs."""

@@ -39,6 +39,7 @@ the capacity serves as the headroom that is missing.
 """
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -47,9 +48,11 @@ from tao_coordinator.core.parameters import Parameters
 from tao_coordinator.core.state import State
 from tao_coordinator.prediction.paper import PaperPredictor, PaperSettings
 from tao_coordinator.prediction.predictor import ReadinessPredictor
-from tao_coordinator.scheduling.placement import PlacementProblem, dense_grid
+from tao_coordinator.scheduling.placement import PlacementProblem
 from tao_coordinator.scheduling.placement.problem import Int64
 from tao_coordinator.scheduling.policy import Assignment
+from tao_coordinator.scheduling.rivals import grid_decision
+from tao_coordinator.scheduling.rivals.grid_decision import Decide
 from tao_coordinator.scheduling.rivals.notes import SessionNotes
 from tao_coordinator.scheduling.rivals.pacing import Every, engine_second_s
 
@@ -59,7 +62,7 @@ Value = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaoPaperParameters:
-    """Published constants, and three that are not; durations in seconds of the engines' time."""
+    """Published constants, and two that are not; durations in seconds of the engines' time."""
 
     interval_s: float = 1.0
     """Between two plans [S]."""
@@ -73,6 +76,8 @@ class TaoPaperParameters:
     """Grid step [R]."""
     states_max: int = 65_536
     """State budget [R]."""
+    uses_readiness: bool = True
+    """False: r = 0 for everybody, who is back and who is not; for comparisons."""
 
     def __post_init__(self) -> None:
         """Refuse what has no meaning."""
@@ -96,6 +101,22 @@ class Standing:
     """How it came to its backend: `new`, `planned`, `fallback`."""
 
 
+class Contest(NamedTuple):
+    """Who competes for what."""
+
+    pool: list[tuple[Session, Standing]]
+    backends: list[Backend]
+    problem: PlacementProblem
+    """Of exactly these, in their order."""
+
+    def carry_out(self, backend_of: Int64, reason: str) -> None:
+        """Resume the chosen: [n] index of a backend, -1 = stays paused."""
+        indices: list[int] = backend_of.tolist()
+        for (_, standing), b in zip(self.pool, indices, strict=True):
+            if b >= 0:
+                standing.backend_id, standing.reason = self.backends[b].backend_id, reason
+
+
 def published_readiness(parameters: Parameters) -> PaperPredictor:
     """The paper's predictor; its constants follow the engines' time."""
     second_s, plain = engine_second_s(parameters), PaperSettings()
@@ -116,15 +137,21 @@ class TaoPaper:
     name = "tao-paper"
 
     def __init__(
-        self, readiness: ReadinessPredictor, parameters: TaoPaperParameters | None = None
+        self,
+        readiness: ReadinessPredictor,
+        parameters: TaoPaperParameters | None = None,
+        decide: Decide = grid_decision.decide,
     ) -> None:
-        """Decide on what `readiness` says, which the engine feeds."""
+        """Decide on what `readiness` says, which the engine feeds, and as `decide` places it."""
         self.readiness = readiness
+        self.decide = decide
         self.parameters = parameters or TaoPaperParameters()
         self.num_plans = 0
         """Ticks with candidates, fallbacks included."""
         self.num_fallbacks = 0
         """Of these, decided by best-fit-decreasing."""
+        self.num_states = 0
+        """Of all programmes that were solved."""
         self._clock = Every(self.parameters.interval_s)
         self._standings: SessionNotes[Standing] = SessionNotes()
 
@@ -212,6 +239,8 @@ class TaoPaper:
         return round(session.context_tokens * 2.0 ** (-age_s / half_life_s))
 
     def _ready(self, state: State, session: Session, now_s: float) -> int:
+        if not self.parameters.uses_readiness:
+            return 0
         if session.held_ids:
             return 1  # its tools' end was seen: it is back
         horizon_s = self.parameters.horizon_s * engine_second_s(state.parameters)
@@ -245,37 +274,36 @@ class TaoPaper:
 
     def resume_jointly(self, state: State, now_s: float) -> None:
         """Place what fits of the pool, at once and jointly."""
+        contest = self.contest(state, now_s)
+        if contest is not None:
+            contest.carry_out(*self.plan(contest.problem))
+
+    def contest(self, state: State, now_s: float) -> "Contest | None":
+        """Paused sessions that fit somewhere by themselves, and the backends they compete for."""
+        everybody = self.everybody(state, now_s)
+        if everybody is None:
+            return None
+        problem = everybody.problem
+        fits = problem.eligible & (problem.weights <= problem.budgets[None, :])
+        kept = [i for i in range(problem.num_sessions) if fits[i].any()]
+        pool = [everybody.pool[i] for i in kept]
+        return Contest(pool, everybody.backends, problem.only(kept)) if kept else None
+
+    def everybody(self, state: State, now_s: float) -> "Contest | None":
+        """All paused sessions; `None`: there is none, or no backend."""
         pool = [(s, n) for s, n in self._standings if n.backend_id is None and not s.lease_ids]
         backends = [b for b in state.backends.values() if b.usable]
         if not pool or not backends:
-            return
-        problem = self._problem(state, pool, backends, now_s)
-        fits = problem.eligible & (problem.weights <= problem.budgets[None, :])
-        kept = [i for i in range(len(pool)) if fits[i].any()]
-        if not kept:
-            return
-        backend_of, reason = self._decide(_only(problem, kept))
-        for place, i in enumerate(kept):
-            b = int(backend_of[place])
-            if b >= 0:
-                pool[i][1].backend_id, pool[i][1].reason = backends[b].backend_id, reason
+            return None
+        return Contest(pool, backends, self._problem(state, pool, backends, now_s))
 
-    def _decide(self, problem: PlacementProblem) -> tuple[Int64, str]:
+    def plan(self, problem: PlacementProblem) -> tuple[Int64, str]:
         """Backend per session, and by which of the two rules."""
         self.num_plans += 1
-        quantum = self.parameters.quantum_tokens
-        rounded = np.where(problem.eligible, -(-problem.weights // quantum) * quantum, 0)
-        useful = np.minimum(problem.budgets, rounded.sum(axis=0))
-        try:
-            answer = dense_grid.solve(
-                replace(problem, budgets=useful), quantum, self.parameters.states_max
-            )
-        except OverflowError:  # values too large to be compared as integers of 64 bits
-            answer = None
-        if answer is not None and not answer.used_fallback:
-            return answer.plan.backend_of, "planned"
-        self.num_fallbacks += 1
-        return dense_grid.best_fit_decreasing(problem), "fallback"
+        found = self.decide(problem, self.parameters.quantum_tokens, self.parameters.states_max)
+        self.num_fallbacks += found.used_fallback
+        self.num_states += found.num_states
+        return found.backend_of, "fallback" if found.used_fallback else "planned"
 
     def _problem(
         self,
@@ -363,16 +391,3 @@ def _size_tokens(session: Session, standing: Standing) -> int:
     if session.lease_ids or session.held_ids:
         return standing.asked_tokens
     return session.context_tokens or standing.asked_tokens
-
-
-def _only(problem: PlacementProblem, kept: list[int]) -> PlacementProblem:
-    """The problem of these sessions alone."""
-    return replace(
-        problem,
-        weights=problem.weights[kept],
-        classes=problem.classes[kept],
-        credits=problem.credits[kept],
-        ready=problem.ready[kept],
-        tokens=problem.tokens[kept],
-        eligible=problem.eligible[kept],
-    )

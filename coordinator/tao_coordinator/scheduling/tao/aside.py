@@ -86,11 +86,12 @@ def left_by(snapshot: Snapshot, plan: Plan) -> dict[str, int]:
     return {b.backend_id: int(left[i]) for i, b in enumerate(snapshot.backends)}
 
 
-def longest_prefix(plan: Plan, live: PlacementProblem) -> list[int]:
+def longest_prefix(backend_of: Int64, live: PlacementProblem) -> list[int]:
     """Chosen sessions, most valuable first, up to the first that does not fit the live budgets."""
-    chosen = (plan.backend_of >= 0).nonzero()[0]
-    where = plan.backend_of[chosen]
-    order = np.lexsort((-live.tokens[chosen], -live.credits[chosen, where], -live.classes[chosen]))
+    chosen = (backend_of >= 0).nonzero()[0]
+    where = backend_of[chosen]
+    credits = live.credits[chosen, where]
+    order = np.lexsort((-live.tokens[chosen], -live.ready[chosen], -credits, -live.classes[chosen]))
     left = live.budgets.copy()
     found: list[int] = []
     for place in order.tolist():

@@ -186,7 +186,7 @@ class StartedSessions:
             self._drop(snapshot, live, plan, PlanOutcome.CHANGED, terms, state, now_s)
             return []
         self._num_dropped = 0
-        prefix = aside.longest_prefix(plan, live)
+        prefix = aside.longest_prefix(plan.backend_of, live)
         where: list[int] = plan.backend_of.tolist()
         chosen = [(snapshot.turns[i], snapshot.backends[where[i]]) for i in prefix]
         found = _settle(state, chosen, started, late, room, snapshot.plan_id)
@@ -247,8 +247,8 @@ class StartedSessions:
             )
         )
 
-    @staticmethod
     def _cost(
+        self,
         snapshot: Snapshot,
         plan: Plan,
         live: PlacementProblem,

@@ -2,7 +2,16 @@
 
 from typing import Final
 
-from tao_coordinator.study.studies import concur, pressure, robustness, scale, tao_paper
+from tao_coordinator.study.studies import (
+    concur,
+    credit,
+    decision,
+    pressure,
+    readiness,
+    robustness,
+    scale,
+    tao_paper,
+)
 from tao_coordinator.study.study import Study
 
 STUDIES: Final[dict[str, Study]] = {
@@ -10,6 +19,9 @@ STUDIES: Final[dict[str, Study]] = {
     for study in (
         *pressure.STUDIES,
         *tao_paper.STUDIES,
+        *readiness.STUDIES,
+        *credit.STUDIES,
+        *decision.STUDIES,
         *concur.STUDIES,
         *robustness.STUDIES,
         *scale.STUDIES,

@@ -30,3 +30,25 @@ def cross(options: StudyOptions, cells: Sequence[Cell], arms: Sequence[Arm]) -> 
 
 
 PLACEHOLDER: Final = PolicyChoice("tao")
+
+
+def paper_cell(
+    options: StudyOptions, panel: str, workload: str, engine: str, num_backends: int, workers: int
+) -> Cell:
+    """One of the paper's own settings: model, number of nodes, tasks, workers (its axis)."""
+    number = {"swe-lite": 300, "swe-verified": 500, "terminal-bench": 89, "mixed": 389}
+    pools = (FLASH_POOL_TOKENS,) * num_backends if engine == FLASH else None
+    return Cell(
+        panel=panel,
+        arm="",
+        policy=PLACEHOLDER,
+        workload=options.workload(workload),
+        seed=0,
+        # Fewer than two per worker would be a batch, not a loop.
+        sessions=max(options.sessions(number.get(workload, 300)), 2 * workers),
+        engine=engine,
+        num_backends=num_backends,
+        pools=pools,
+        workers=workers,
+        x=float(workers),
+    )

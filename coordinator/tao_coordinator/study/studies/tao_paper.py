@@ -6,11 +6,10 @@ from typing import Final
 from tao_coordinator.study.cell import Cell
 from tao_coordinator.study.studies.grid import (
     FLASH,
-    FLASH_POOL_TOKENS,
     GLM,
-    PLACEHOLDER,
     QWEN,
     cross,
+    paper_cell,
 )
 from tao_coordinator.study.study import (
     DECISION,
@@ -43,40 +42,19 @@ _READING: Final = (
 )
 
 
-def _cell(
-    options: StudyOptions, panel: str, workload: str, engine: str, num_backends: int, workers: int
-) -> Cell:
-    number = {"swe-lite": 300, "swe-verified": 500, "terminal-bench": 89, "mixed": 389}
-    pools = (FLASH_POOL_TOKENS,) * num_backends if engine == FLASH else None
-    return Cell(
-        panel=panel,
-        arm="",
-        policy=PLACEHOLDER,
-        workload=options.workload(workload),
-        seed=0,
-        # Fewer than two per worker would be a batch, not a loop.
-        sessions=max(options.sessions(number.get(workload, 300)), 2 * workers),
-        engine=engine,
-        num_backends=num_backends,
-        pools=pools,
-        workers=workers,
-        x=float(workers),
-    )
-
-
 def _main_cells(options: StudyOptions) -> list[Cell]:
     cells = [
-        _cell(options, f"V4-Flash x2, {work}, {n}", work, FLASH, 2, n)
+        paper_cell(options, f"V4-Flash x2, {work}, {n}", work, FLASH, 2, n)
         for work in ("swe-lite", "terminal-bench")
         for n in (16, 32, 64)
     ]
     cells += [
-        _cell(options, f"Qwen3-32B x4, {work}, {n}", work, QWEN, 4, n)
+        paper_cell(options, f"Qwen3-32B x4, {work}, {n}", work, QWEN, 4, n)
         for work in ("swe-lite", "swe-verified")
         for n in (96, 128, 160)
     ]
     cells += [
-        _cell(options, f"GLM-4.7 x1, {work}, 160", work, GLM, 1, 160)
+        paper_cell(options, f"GLM-4.7 x1, {work}, 160", work, GLM, 1, 160)
         for work in ("swe-lite", "swe-verified")
     ]
     return cross(options, cells, arms(*ALL))
@@ -122,7 +100,7 @@ _MAIN: Final = Study(
 
 
 def _running_cells(options: StudyOptions) -> list[Cell]:
-    cell = _cell(options, "GLM-4.7 x1, 160 workers", "swe-lite", GLM, 1, 160)
+    cell = paper_cell(options, "GLM-4.7 x1, 160 workers", "swe-lite", GLM, 1, 160)
     return cross(options, [cell], arms(*ALL))
 
 
@@ -147,9 +125,9 @@ _RUNNING: Final = Study(
     reading=_READING,
 )  # fmt: skip
 
-_NO_READINESS: Final = "tao-paper:horizon_s=0.000001"
+_NO_READINESS: Final = "tao-paper:uses_readiness=false"
 _NO_CREDIT: Final = "tao-paper:half_life_s=0.000001"
-_NEITHER: Final = "tao-paper:horizon_s=0.000001,half_life_s=0.000001"
+_NEITHER: Final = "tao-paper:uses_readiness=false,half_life_s=0.000001"
 _NO_DECAY: Final = "tao-paper:half_life_s=1000000000"
 _NO_BOUND: Final = "tao:hold_soft_s=1000000,hold_hard_s=1000000"
 _BEST_FIT: Final = "tao-paper:states_max=1"
@@ -157,9 +135,9 @@ _BEST_FIT: Final = "tao-paper:states_max=1"
 
 def _ablation_cells(options: StudyOptions) -> list[Cell]:
     cells = [
-        _cell(options, "V4-Flash x2, swe-lite, 32", "swe-lite", FLASH, 2, 32),
+        paper_cell(options, "V4-Flash x2, swe-lite, 32", "swe-lite", FLASH, 2, 32),
         replace(
-            _cell(options, "Qwen3-32B x4, swe, 1.5", "swe", QWEN, 4, 1),
+            paper_cell(options, "Qwen3-32B x4, swe, 1.5", "swe", QWEN, 4, 1),
             workers=None,
             pressure=1.5,
         ),
@@ -196,7 +174,7 @@ _ABLATIONS: Final = Study(
         _ablated("without both", "-3.1 %", _NEITHER),
         _ablated("best-fit-decreasing instead of the programme", "-13.0 %", _BEST_FIT),
     ),
-    reading="`horizon_s=0.000001` makes readiness blind, `half_life_s=0.000001` makes credit of "
+    reading="`uses_readiness=false` calls nobody ready, `half_life_s=0.000001` makes credit of "
     "idle sessions nothing, `half_life_s=1000000000` keeps it for ever, `states_max=1` sends every "
     "plan to the fallback. The paper's own cell (V4-Flash, 32 workers) meets no pressure with the "
     "modelled sessions, so its margins stand beside the second cell.",
@@ -209,7 +187,7 @@ def _long_tool_cells(options: StudyOptions) -> list[Cell]:
     found: list[Cell] = []
     for low, high in _DELAYS:
         cell = replace(
-            _cell(options, f"+{low:g}-{high:g} s", "swe-lite", QWEN, 4, 160),
+            paper_cell(options, f"+{low:g}-{high:g} s", "swe-lite", QWEN, 4, 160),
             workload=options.workload("swe-lite", added_delay_s=(low, high)),
             x=high,
         )
@@ -237,7 +215,7 @@ _LONG_TOOLS: Final = Study(
 
 def _low_cells(options: StudyOptions) -> list[Cell]:
     cells = [
-        _cell(options, f"V4-Flash x1, {n} workers", "swe-lite", FLASH, 1, n)
+        paper_cell(options, f"V4-Flash x1, {n} workers", "swe-lite", FLASH, 1, n)
         for n in (4, 8, 16, 32, 64)
     ]
     return cross(options, cells, arms(*ALL))
@@ -263,9 +241,11 @@ _LOW: Final = Study(
 
 
 def _mixed_cells(options: StudyOptions) -> list[Cell]:
-    cells = [_cell(options, f"mixed, {n} workers", "mixed", FLASH, 2, n) for n in (32, 64, 128)]
+    cells = [
+        paper_cell(options, f"mixed, {n} workers", "mixed", FLASH, 2, n) for n in (32, 64, 128)
+    ]
     cells += [
-        _cell(options, f"automation-bench, {n} workers", "automation-bench", FLASH, 2, n)
+        paper_cell(options, f"automation-bench, {n} workers", "automation-bench", FLASH, 2, n)
         for n in (32, 64, 128)
     ]
     return cross(options, cells, arms(*ALL))

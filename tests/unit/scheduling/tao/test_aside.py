@@ -99,7 +99,9 @@ def terms_of(
     old = first_rows(after, n)
     kept = np.array(held, bool)
     live = dataclasses.replace(old, eligible=old.eligible & kept[:, None])
-    chosen = [i for i in longest_prefix(plan, old) if live.eligible[i, plan.backend_of[i]]]
+    chosen = [
+        i for i in longest_prefix(plan.backend_of, old) if live.eligible[i, plan.backend_of[i]]
+    ]
     arrived = int(np.where(after.eligible[n:], after.credits[n:], 0).max(axis=1, initial=0).sum())
     return (
         cost(
@@ -134,7 +136,7 @@ def test_loss_is_never_larger_than_its_bound(
 def test_nothing_is_lost_when_nothing_changed(problem: PlacementProblem) -> None:
     plan = solve(problem, FULL)
     terms, chosen = terms_of(problem, problem, [True] * 4, plan)
-    assert chosen == longest_prefix(plan, problem)
+    assert chosen == longest_prefix(plan.backend_of, problem)
     assert len(chosen) == plan.objective.sessions
     assert terms.loss_max_tokens == 0
     assert terms.value_tokens == plan.objective.credit * BUCKET == optimum(problem).credit * BUCKET
@@ -145,7 +147,7 @@ def test_prefix_fits_and_nothing_more_valuable_is_skipped(
     before: PlacementProblem, after: PlacementProblem
 ) -> None:
     plan = solve(before, FULL)
-    chosen = longest_prefix(plan, after)
+    chosen = longest_prefix(plan.backend_of, after)
     value = {
         i: (int(after.credits[i, b]), int(after.tokens[i]))
         for i, b in enumerate(plan.backend_of.tolist())
