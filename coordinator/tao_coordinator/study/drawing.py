@@ -39,7 +39,7 @@ def finish(figure: Any, axes: Any, title: str, x: str, y: str, path: Path) -> st
     axes.set_ylabel(y)
     axes.grid(visible=True, alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.set_ylim(bottom=min(0.0, axes.dataLim.ymin))
+    axes.set_ylim(bottom=min(0.0, axes.dataLim.y0))
     if axes.get_legend_handles_labels()[0]:
         axes.legend(fontsize=8, frameon=False)
     return close(figure, path)
