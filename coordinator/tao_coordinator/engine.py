@@ -70,6 +70,7 @@ class Engine:
         policy: str | Policy = "tao",
         *,
         makes_plans_aside: bool = False,
+        lease_prefix: str = "l",
     ) -> None:
         """Start with no backends and no sessions.
 
@@ -78,6 +79,7 @@ class Engine:
             policy: one of `POLICIES`, or a policy with parameters of its own.
             makes_plans_aside: whoever calls carries out `SolvePlan`; else each plan is made within
                 the step that needs it, whatever it takes.
+            lease_prefix: of its lease ids; callers also give back leases of an engine before it.
 
         Raises:
             ValueError: unknown policy.
@@ -95,7 +97,7 @@ class Engine:
         if not is_ours:
             # Rejecting new sessions in time is our promise; the rivals hold as long as theirs do.
             parameters = replace(parameters, new_wait_s_max=math.inf)
-        self.state = State(parameters)
+        self.state = State(parameters, lease_prefix)
         self._control = ControlLoop() if is_ours else None
         self._started_s: float | None = None
         self._now_s = float("-inf")
@@ -389,9 +391,7 @@ class Engine:
 
         return handle
 
-    def _changes_fleet(
-        self, apply: Callable[[State, Any, float], list[Effect]]
-    ) -> Callable[[Any], None]:
+    def _changes_fleet(self, apply: fleet.Handler) -> Callable[[Any], None]:
         def handle(event: Any) -> None:
             self._effects += apply(self.state, event, self._now_s)
             self._changed = True

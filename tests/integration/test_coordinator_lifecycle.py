@@ -39,6 +39,20 @@ def test_coordinator_answers_a_held_poll_and_exits_on_sigterm(tmp_path: Path) ->
         assert "Traceback" not in service.log()
 
 
+def test_lease_of_a_coordinator_before_is_nobodys_after_a_restart(tmp_path: Path) -> None:
+    """Callers that outlive a coordinator give their leases back to the next one."""
+    lease_ids: list[str] = []
+    with stub_backends(1) as (stub,):
+        for life in range(2):
+            with coordinator(tmp_path / f"log{life}", "--backend", stub.url) as service:
+                lease_ids.append(service.ask("r", f"s{life}").json()["lease_id"])
+                body = {"outcome": "completed", "input_tokens": 9_000}
+                service.call("POST", f"/tao/v1/leases/{lease_ids[0]}/release", body)
+                running = service.call("GET", "/tao/v1/state").json()["backends"][0]
+                assert running["num_in_flight"] == life
+    assert len(set(lease_ids)) == 2
+
+
 def test_coordinator_second_signal_ends_at_once(tmp_path: Path) -> None:
     with (
         stub_backends(1) as (stub,),

@@ -6,6 +6,7 @@ Flags win over `TAO_*` variables, which win over the defaults.
 import argparse
 import logging
 import os
+import secrets
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -169,7 +170,8 @@ def run(arguments: argparse.Namespace) -> int:
     parameters = Parameters()
     if config.time_scale != 1.0:
         parameters = parameters.scaled(config.time_scale)
-    engine = Engine(parameters, config.policy, makes_plans_aside=True)
+    prefix = f"l{secrets.token_hex(4)}-"
+    engine = Engine(parameters, config.policy, makes_plans_aside=True, lease_prefix=prefix)
 
     def announce(url: str) -> None:
         print(

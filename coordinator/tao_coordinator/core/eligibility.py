@@ -20,6 +20,19 @@ class Eligible(NamedTuple):
     pool_tokens_max: int | None
     """The largest of their pools; `None`: one is unknown and may hold anything, or there are
     none."""
+    pool_tokens_min: int | None
+    """The smallest of their known pools; `None`: none is known."""
+
+    def fitting(self, input_tokens: int) -> list[Backend]:
+        """Those whose whole pool could hold such a prompt and a token of output; all, if none."""
+        if self.pool_tokens_min is None or input_tokens < self.pool_tokens_min:
+            return self.backends
+        fitting = [
+            b
+            for b in self.backends
+            if b.capacity_tokens is None or input_tokens < b.capacity_tokens
+        ]
+        return fitting or self.backends
 
 
 class Eligibility:
@@ -55,4 +68,4 @@ class Eligibility:
         pools = [b.capacity_tokens for b in backends]
         known = [pool for pool in pools if pool is not None]
         is_known = known and len(known) == len(pools)
-        return Eligible(backends, max(known) if is_known else None)
+        return Eligible(backends, max(known) if is_known else None, min(known, default=None))

@@ -177,7 +177,9 @@ def _warn(code: str, backend: Backend, message: str) -> Warn:
     return Warn(code=code, subject=backend.backend_id, message=message)
 
 
-HANDLERS: Final[Mapping[type, Callable[[State, Any, float], list[Effect]]]] = {
+Handler = Callable[[State, Any, float], list[Effect]]
+
+HANDLERS: Final[Mapping[type, Handler]] = {
     BackendAdded: added,
     BackendCacheSeen: cache_seen,
     BackendDrained: drained,

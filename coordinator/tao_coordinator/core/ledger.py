@@ -18,6 +18,8 @@ _GAIN_CONTINUES = 0.01
 _GAIN_QUALITY = 0.05
 _GAIN_TURNS = 0.02
 _GAIN_SESSION = 0.1
+_OUTPUT_TOKENS_MAX = 65_536
+"""Longer replies count as this long: one wrong report must not make room scarce for all."""
 
 
 def hold(state: State, turn: Turn) -> None:
@@ -58,7 +60,7 @@ def grant(state: State, turn: Turn, backend: Backend, now_s: float) -> Lease:
     _take_seat(state, session, Seat(backend_id=backend.backend_id, tokens=need))
     state.num_leases += 1
     lease = Lease(
-        lease_id=f"l{state.num_leases}",
+        lease_id=f"{state.lease_prefix}{state.num_leases}",
         request_id=turn.request_id,
         session=session,
         backend_id=backend.backend_id,
@@ -247,7 +249,8 @@ def _learn(
     prompt = report.input_tokens if report.input_tokens is not None else lease.input_tokens
     output = report.output_tokens if report.output_tokens is not None else 0
     if report.output_tokens is not None:
-        typical.output_tokens += _GAIN_OUTPUT * (output - typical.output_tokens)
+        known = min(output, _OUTPUT_TOKENS_MAX)
+        typical.output_tokens += _GAIN_OUTPUT * (known - typical.output_tokens)
     context = prompt + output
     if session.is_started:
         growth = context - session.context_tokens

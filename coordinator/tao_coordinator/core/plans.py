@@ -13,7 +13,9 @@ from enum import StrEnum
 from typing import Protocol
 
 CANDIDATES_MAX = 20_000
-"""Candidates in all records that are kept: about 10 MB."""
+"""Candidates in all records that are kept: about 5 MB."""
+RECORD_WEIGHT = 6
+"""Candidates that a record counts as, beside its own: so much memory it takes."""
 
 
 class PlanPath(StrEnum):
@@ -177,7 +179,7 @@ class PlanLog:
 
     num_ids: int = 0
     _records: OrderedDict[int, PlanRecord] = field(default_factory=OrderedDict[int, PlanRecord])
-    _num_candidates: int = 0
+    _weight: int = 0
     _made: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
     _tokens: Counter[str] = field(default_factory=Counter[str])
     _solve_s: float = 0.0
@@ -195,10 +197,10 @@ class PlanLog:
     def add(self, record: PlanRecord) -> None:
         """Keep a record, forget the oldest beyond the bound, count it."""
         self._records[record.plan_id] = record
-        self._num_candidates += len(record.candidates)
-        while self._num_candidates > CANDIDATES_MAX and len(self._records) > 1:
+        self._weight += RECORD_WEIGHT + len(record.candidates)
+        while self._weight > CANDIDATES_MAX and len(self._records) > 1:
             _, oldest = self._records.popitem(last=False)
-            self._num_candidates -= len(oldest.candidates)
+            self._weight -= RECORD_WEIGHT + len(oldest.candidates)
         self._made[record.path.value, record.outcome.value] += 1
         if record.quality is not None:
             self._rate(record.quality)

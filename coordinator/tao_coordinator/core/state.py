@@ -86,9 +86,10 @@ class Typical:
 class State:
     """Sessions, held turns, leases, backends; plus what was learned across them."""
 
-    def __init__(self, parameters: Parameters) -> None:
+    def __init__(self, parameters: Parameters, lease_prefix: str = "l") -> None:
         """Start empty."""
         self.parameters = parameters
+        self.lease_prefix = lease_prefix
         self._tenant_weights = dict(parameters.tenant_weights)
         self.backends: dict[str, Backend] = {}
         self.eligibility = Eligibility(self.backends)
@@ -193,7 +194,7 @@ class State:
         seen = backend.seen_tokens.get(session_id)
         if seen is None or session.last_backend_id != backend.backend_id:
             return predicted
-        if len(self.keys_by_id[session_id]) > 1:
+        if len(self.keys_by_id.get(session_id, ())) > 1:
             return predicted  # the events do not tell the agents of one session apart
         private = max(0, seen - self.shared_tokens(session, backend))
         return min(private, self.private_tokens(session, backend))
@@ -246,6 +247,13 @@ class State:
             if home.usable and home.serves(session.key.model):
                 return [home]
         return self.eligible(session)
+
+    def eligible_for(self, turn: Turn) -> list[Backend]:
+        """The same, where the prompt fits the whole pool: elsewhere the engine would refuse it."""
+        beside = self.eligible_beside_running(turn.session)
+        fitting = self.eligibility.of(turn.session.key.model).fitting(turn.input_tokens)
+        is_tied = len(beside) == 1 and any(b is beside[0] for b in fitting)
+        return beside if is_tied else fitting
 
     def activity(self, session_id: str) -> Activity:
         """Tools and waits of a session id; made on first use."""

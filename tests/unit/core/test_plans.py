@@ -50,12 +50,22 @@ def record(plan_id: int, *candidates: Candidate) -> PlanRecord:
 
 def test_oldest_records_go_when_candidates_are_too_many() -> None:
     log = PlanLog()
-    many = tuple(candidate(f"r{n}") for n in range(plans.CANDIDATES_MAX // 4))
+    share = plans.CANDIDATES_MAX // 4 - plans.RECORD_WEIGHT
+    many = tuple(candidate(f"r{n}") for n in range(share))
     for _ in range(9):
         log.add(record(log.next_id(), *many))
     assert [log.get(n) is not None for n in range(1, 10)] == [False] * 5 + [True] * 4
     assert [r.plan_id for r in log.newest(2)] == [9, 8]
     assert sum(log.totals().made.values()) == 9
+
+
+def test_small_records_are_bounded_too() -> None:
+    log = PlanLog()
+    for _ in range(plans.CANDIDATES_MAX):
+        log.add(record(log.next_id(), candidate("r")))
+    assert len(log.newest(plans.CANDIDATES_MAX)) == plans.CANDIDATES_MAX // (
+        plans.RECORD_WEIGHT + 1
+    )
 
 
 def test_a_single_large_plan_is_kept_all_the_same() -> None:

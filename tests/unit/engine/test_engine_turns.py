@@ -496,3 +496,11 @@ def test_prefill_rate_once_learned_paces_forced_grants() -> None:
 def test_engine_says_how_far_its_predictions_can_be_trusted() -> None:
     honesty = EngineDriver(100_000).engine.honesty()
     assert (honesty.num_forecasts, honesty.horizon_s) == (0.0, 1.0)
+
+
+def test_reply_of_absurd_length_makes_no_room_scarce() -> None:
+    """One wrong report, and nobody's expected output fitted any pool for hundreds of turns."""
+    d = EngineDriver(100_000)
+    d.done(d.ask("wrong", 1_000), input_tokens=1_000, output_tokens=100_000_000)
+    d.end("wrong")
+    assert all(d.reason_of(d.ask(f"s{n}", 5_000)) == "planned" for n in range(3))

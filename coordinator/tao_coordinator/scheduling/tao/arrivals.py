@@ -4,6 +4,7 @@ The first turn of a tenant that finds no place ends that tenant's round, and nob
 the room that it waits for; who can run elsewhere may.
 """
 
+import heapq
 from collections import defaultdict, deque
 from collections.abc import Mapping
 
@@ -19,20 +20,30 @@ def admit(state: State, new: list[Turn], room: Room) -> list[Assignment]:
     for turn in sorted(new, key=lambda t: (-t.session.priority, t.queued_s)):
         queues[turn.session.tenant].append(turn)
     active = _active_roots(state, queues) if len(queues) > 1 else {}
+    # Only a tenant's own admission changes its claim; equal ones go by who is first in the line.
+    claims = [
+        (_claim(state, tenant, active, queue[0]), number, tenant)
+        for number, (tenant, queue) in enumerate(queues.items())
+    ]
+    heapq.heapify(claims)
     found: list[Assignment] = []
-    while queues:
-        tenant = min(queues, key=lambda name: _claim(state, name, active, queues))
-        turn = queues[tenant][0]
-        assignment = _place(state, turn, room)
+    while claims:
+        _, number, tenant = claims[0]
+        queue = queues[tenant]
+        turn = queue[0]
+        assignment = None if room.is_waited_for(turn) else _place(state, turn, room)
         if assignment is None:
             room.wait_for(turn)
-            del queues[tenant]
+            heapq.heappop(claims)
             continue
         found.append(assignment)
         active.setdefault(tenant, set()).add(turn.session.root_id)
-        queues[tenant].popleft()
-        if not queues[tenant]:
-            del queues[tenant]
+        queue.popleft()
+        if queue:
+            claim = _claim(state, tenant, active, queue[0])
+            heapq.heapreplace(claims, (claim, number, tenant))
+        else:
+            heapq.heappop(claims)
     return found
 
 
@@ -65,11 +76,11 @@ def _place(state: State, turn: Turn, room: Room) -> Assignment | None:
 
 
 def _claim(
-    state: State, tenant: str, active: Mapping[str, set[str]], queues: Mapping[str, deque[Turn]]
+    state: State, tenant: str, active: Mapping[str, set[str]], first: Turn
 ) -> tuple[float, float]:
     """Smallest goes first: seated root sessions over weight, then who has waited longest."""
     num_roots = len(active.get(tenant, ()))
-    return (num_roots / state.tenant_weight(tenant), queues[tenant][0].queued_s)
+    return (num_roots / state.tenant_weight(tenant), first.queued_s)
 
 
 def _active_roots(state: State, tenants: Mapping[str, deque[Turn]]) -> dict[str, set[str]]:

@@ -51,13 +51,15 @@ def _home_or_emptiest(
 ) -> Backend | None:
     """Where it is resident, else where most is left; `emptiest` remembers the latter by model."""
     session = turn.session
-    eligible = state.eligible_beside_running(session)
+    eligible = state.eligible_for(turn)
     if len(eligible) <= 1:
         return eligible[0] if eligible else None
     model = session.key.model
     home = state.backends.get(session.last_backend_id or "")
-    if home is not None and home.usable and home.serves(model) and state.is_resident(session, home):
+    if home is not None and state.is_resident(session, home) and any(b is home for b in eligible):
         return home
+    if eligible is not state.eligible(session):  # too long a prompt for some: an answer of its own
+        return max(eligible, key=lambda b: room.left[b.backend_id])
     if model not in emptiest:
         emptiest[model] = max(eligible, key=lambda b: room.left[b.backend_id])
     return emptiest[model]

@@ -17,6 +17,8 @@ nu of the released seats, which may come back. Source: DESIGN section 7.4 and th
 section 5.
 """
 
+from collections import Counter
+
 from tao_coordinator.core.effects import SolvePlan
 from tao_coordinator.core.events import PlanSolved
 from tao_coordinator.core.model import Backend, Session, Turn
@@ -59,7 +61,7 @@ class Tao:
     def immediate(self, state: State, turn: Turn, now_s: float) -> Assignment | None:
         """Bypass for residents; everybody else queues, if only for this one step."""
         if state.typical.passes_through:
-            return self._pass_through(state, turn)
+            return self._pass_through(state, turn, Counter())
         session = turn.session
         if session.seat is not None:
             backend = state.backends[session.seat.backend_id]
@@ -78,7 +80,8 @@ class Tao:
     def admit(self, state: State, now_s: float) -> list[Assignment]:
         """Stage 1, bounds, stage 2."""
         if state.typical.passes_through:
-            passed = [self._pass_through(state, turn) for turn in state.held.values()]
+            given: Counter[str] = Counter()
+            passed = [self._pass_through(state, turn, given) for turn in state.held.values()]
             return [assignment for assignment in passed if assignment is not None]
         room = Room(state)
         turns = sorted(state.held.values(), key=lambda turn: turn.arrived_s)
@@ -115,18 +118,22 @@ class Tao:
         self._started.answer(solved)
 
     @staticmethod
-    def _pass_through(state: State, turn: Turn) -> Assignment | None:
-        """Without reuse: home where it is resident, else where least is in flight."""
-        eligible = state.eligible_beside_running(turn.session)
+    def _pass_through(state: State, turn: Turn, given: Counter[str]) -> Assignment | None:
+        """Without reuse: home where it is resident, else where least is in flight.
+
+        `given`: tokens that go along with the turns before it in this step, by backend.
+        """
+        eligible = state.eligible_for(turn)
         if not eligible:
             return None
         backend = max(
             eligible,
             key=lambda b: (
                 turn.session.is_started and state.is_resident(turn.session, b),
-                -b.cache.in_flight_tokens,
+                -b.cache.in_flight_tokens - given[b.backend_id],
             ),
         )
+        given[backend.backend_id] += state.need_tokens(turn, backend)
         return Assignment(turn=turn, backend=backend, reason="pass-through")
 
     # --- bypass ----------------------------------------------------------------------------------

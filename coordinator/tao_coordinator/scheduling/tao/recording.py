@@ -1,7 +1,8 @@
 """Plans as records for people: who competed, who was chosen, and why the others were not.
 
 A record is made with every plan, thousands of candidates included, and hardly ever looked at: kept
-are arrays, rows are made on demand.
+are arrays and names, rows are made on demand. Turns are not kept: their sessions would outlive
+their end for as long as the record.
 """
 
 from collections.abc import Sequence
@@ -19,6 +20,11 @@ _WAITS: Final = ("outvalued", "no_room", "no_backend")
 
 class Competitors:
     """The candidates of one plan; see `core.plans.Candidate` for the meaning of the fields."""
+
+    __slots__ = (
+        "_bucket_tokens", "_credits", "_decided_s", "_homes", "_late", "_names", "_needs",
+        "_why_chosen_waits", "_whys",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -45,7 +51,7 @@ class Competitors:
             decided_s: monotonic seconds.
             bucket_tokens: tokens per unit of credit.
         """
-        self._turns = turns
+        self._names = [_names(turn) for turn in turns]
         self._decided_s = decided_s
         self._bucket_tokens = bucket_tokens
         self._why_chosen_waits = why_chosen_waits
@@ -64,36 +70,41 @@ class Competitors:
         self._whys = whys.astype(np.int8)
 
     def __len__(self) -> int:
-        return len(self._turns)
+        return len(self._names)
 
     def rows(self) -> tuple[Candidate, ...]:
         """One row each, in the problem's order."""
         return tuple(
             Candidate(
-                request_id=turn.request_id,
-                session_id=turn.session.key.session_id,
-                agent=turn.session.key.agent,
-                hold_s=self._decided_s - turn.arrived_s,
+                request_id=request_id,
+                session_id=session_id,
+                agent=agent,
+                hold_s=self._decided_s - arrived_s,
                 is_overdue=bool(self._late[i]),
                 need_tokens=int(self._needs[i]),
                 credit_tokens=int(self._credits[i]) * self._bucket_tokens,
-                backend_id=self._homes.get(turn.request_id),
-                why="chosen" if turn.request_id in self._homes else self._why(i),
+                backend_id=self._homes.get(request_id),
+                why="chosen" if request_id in self._homes else self._why(i),
             )
-            for i, turn in enumerate(self._turns)
+            for i, (request_id, session_id, agent, arrived_s) in enumerate(self._names)
         )
 
     def why_waiting(self) -> dict[str, str]:
         """By request id, of those who go on waiting."""
         return {
-            turn.request_id: self._why(i)
-            for i, turn in enumerate(self._turns)
-            if turn.request_id not in self._homes
+            request_id: self._why(i)
+            for i, (request_id, *_) in enumerate(self._names)
+            if request_id not in self._homes
         }
 
     def _why(self, i: int) -> str:
         code = int(self._whys[i])
         return self._why_chosen_waits if code == len(_WAITS) else _WAITS[code]
+
+
+def _names(turn: Turn) -> tuple[str, str, str, float]:
+    key = turn.session.key
+    return turn.request_id, key.session_id, key.agent, turn.arrived_s
 
 
 def quality(plan: Plan) -> Quality:

@@ -79,6 +79,11 @@ class Room:
             self._models_waiting.add(session.key.model)
         self.waited_for.update(b.backend_id for b in self.state.eligible_beside_running(session))
 
+    def is_waited_for(self, turn: Turn) -> bool:
+        """Whether all room where it could run is for somebody ahead: there is no need to look."""
+        session = turn.session
+        return not session.lease_ids and session.key.model in self._models_waiting
+
     def wait_for_nobody(self) -> None:
         """Forget who waits for what."""
         self.waited_for.clear()
@@ -109,7 +114,7 @@ def place_alone(state: State, turns: list[Turn], room: Room) -> list[Assignment]
             continue
         if not _is_oversize(state, turn):
             continue
-        for backend in state.eligible_beside_running(turn.session):
+        for backend in state.eligible_for(turn):
             waited_for = backend.backend_id in room.waited_for
             if backend.is_empty and room.is_untouched(backend) and not waited_for:
                 room.take(backend, state.need_tokens(turn, backend))

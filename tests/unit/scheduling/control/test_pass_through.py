@@ -66,3 +66,22 @@ def test_session_that_is_resident_passes_through_to_its_home() -> None:
     d.idle(1.5)
     d.ask("other", 300_000)
     assert d.backend_of(d.ask("s", 5_200)) == home
+
+
+def test_held_turns_that_go_when_the_gate_opens_spread_over_the_backends() -> None:
+    d = EngineDriver(40_000, 40_000)
+    d.ask("hog 0", 20_000)
+    d.ask("hog 1", 20_000)
+    held = [d.ask(f"waiting {n}", 20_000) for n in range(6)]
+    d.engine.state.typical.p_continues = 0.1
+    d.idle(1.5)
+    assert sorted(d.backend_of(r) for r in held) == ["b0"] * 3 + ["b1"] * 3
+
+
+def test_prompt_passes_through_to_a_backend_that_can_hold_it() -> None:
+    """Least is in flight where it would be refused for good."""
+    d = EngineDriver(40_000, 400_000)
+    d.ask("hog", 200_000)
+    d.engine.state.typical.passes_through = True
+    request_id = d.ask("long", 100_000)
+    assert (d.backend_of(request_id), d.reason_of(request_id)) == ("b1", "pass-through")

@@ -3,15 +3,19 @@
 With no growth reserve a 10,000-token session weighs 10,300 of a budget of 0.95 x pool.
 """
 
+import gc
+
 from engine_driver import EngineDriver
 
 from tao_coordinator.core.events import (
+    BackendCacheSeen,
     BackendDrained,
     LeaseReleased,
     PlanSolved,
     SessionEnded,
     TurnOutcome,
 )
+from tao_coordinator.core.model import Session, Turn
 from tao_coordinator.core.parameters import Parameters
 from tao_coordinator.core.plans import PlanOutcome, PlanPath, PlanRecord
 from tao_coordinator.prediction.predictor import PREDICTORS
@@ -264,3 +268,32 @@ def test_something_that_is_no_plan_counts_as_none() -> None:
     assert d.record().outcome is PlanOutcome.FAILED
     assert [c.why for c in d.record().candidates.rows()] == ["failed"]
     assert d.held_ids() == held
+
+
+def test_session_that_is_over_when_its_plan_comes_harms_nothing() -> None:
+    """Its cache is still seen in the engine's own events."""
+    d, running, _ = crowd(POOL, POOL, started=3, busy=4)
+    seen = tuple((f"s{n}", 10_000) for n in range(3))
+    for name in ("b0", "b1"):
+        d.step(BackendCacheSeen(backend_id=name, was_cleared=False, is_lost=False, sessions=seen))
+    leave(d, running, 0)
+    d.end("s0")
+    d.end("s1")
+    assert len(d.solve()) <= 1
+    assert d.record().path is PlanPath.ASIDE
+
+
+def test_record_of_a_plan_keeps_no_session_alive() -> None:
+    d, running, _ = crowd(POOL, POOL, started=3, busy=4)
+    leave(d, running, 0)
+    d.solve()
+    found: dict[int, object] = {id(d.record()): d.record()}
+    fresh = list(found.values())
+    while fresh:
+        beneath = gc.get_referents(*fresh)
+        fresh = [one for one in beneath if id(one) not in found and not isinstance(one, type)]
+        fresh = [one for one in fresh if type(one).__module__ != "builtins" or gc.is_tracked(one)]
+        fresh = [one for one in fresh if type(one).__name__ not in ("module", "function")]
+        found.update((id(one), one) for one in fresh)
+    assert not [one for one in found.values() if isinstance(one, Turn | Session)]
+    assert {c.session_id for c in d.record().candidates.rows()} == {"s0", "s1", "s2"}

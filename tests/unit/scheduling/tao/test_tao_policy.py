@@ -20,6 +20,8 @@ from tao_coordinator.core.events import (
     TurnOutcome,
 )
 from tao_coordinator.core.parameters import Parameters
+from tao_coordinator.core.state import State
+from tao_coordinator.scheduling.tao import arrivals
 
 ONE = 40_000
 """Pool for one 10k session with its reserve."""
@@ -645,3 +647,50 @@ def test_deadline_counts_like_an_announced_end() -> None:
     d.ask("new")
     d.idle(3.0)
     assert seat_released(d, "s")
+
+
+def test_session_that_no_budget_holds_is_alone_where_its_prompt_fits() -> None:
+    d = EngineDriver(40_000, 102_000)
+    request_id = d.ask("long", 98_000)
+    assert (d.backend_of(request_id), d.reason_of(request_id)) == ("b1", "alone")
+
+
+def test_session_is_forced_in_where_its_prompt_fits() -> None:
+    """Not where most room is left: its engine would refuse it for good."""
+    d = EngineDriver(40_000, 120_000)
+    assert d.turn("long", 100_000) == "b1"
+    d.evict("long")
+    d.ask("other", 100_000)
+    request_id = d.ask("long", 100_200)
+    d.idle(130)
+    assert (d.backend_of(request_id), d.reason_of(request_id)) == ("b1", "forced")
+
+
+def test_session_that_has_outgrown_its_home_is_forced_in_elsewhere() -> None:
+    d = EngineDriver(40_000, 120_000)
+    assert d.turn("large", 90_000) == "b1"
+    assert d.turn("long", 24_000) == "b0"
+    d.evict("large")
+    d.ask("other", 100_000)
+    request_id = d.ask("long", 41_000)
+    d.idle(130)
+    assert d.backend_of(request_id) == "b1"
+
+
+def test_every_tenant_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many wait: comparing each with each stalled the loop for seconds."""
+    claims: list[str] = []
+
+    def claim(state: State, tenant: str, active: object, first: object) -> tuple[float, float]:
+        claims.append(tenant)
+        return (0.0, 0.0)
+
+    d = EngineDriver(40_000)
+    d.ask("hog", 35_000)
+    for n in range(50):
+        d.ask(f"s{n}", 30_000, tenant=f"t{n}")
+    monkeypatch.setattr(arrivals, "_claim", claim)
+    d.idle(1.0)
+    num_looks = claims.count("t0")
+    assert num_looks >= 1
+    assert len(claims) == 50 * num_looks
