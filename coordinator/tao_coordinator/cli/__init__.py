@@ -7,6 +7,7 @@ standard error and exit status 2.
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -28,6 +29,8 @@ COMMANDS: Final = (
 
 EXIT_USAGE: Final = 2
 EXIT_INTERRUPTED: Final = 130
+EXIT_UNREAD: Final = 141
+"""Whoever read the output has gone: what a shell reports of a program that SIGPIPE ended."""
 
 
 class UsageError(Exception):
@@ -44,10 +47,17 @@ class _Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit status and never lets an expected failure out."""
     try:
-        return _run(argv)
+        try:
+            return _run(argv)
+        finally:
+            sys.stdout.flush()
     except KeyboardInterrupt:
         # Out here, since it may also strike while another failure is being reported.
         return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # `tao ... | head`: what is left is for nobody, and the interpreter would complain of it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_UNREAD
 
 
 def _run(argv: Sequence[str] | None) -> int:
@@ -62,6 +72,8 @@ def _run(argv: Sequence[str] | None) -> int:
             f"this command needs more packages ({error.name} is missing): "
             'pip install "tao-client[coordinator]"'
         )
+    except BrokenPipeError:
+        raise
     except (UsageError, ValueError, OSError) as error:
         return _fail(_one_line(error))
     except Exception as error:

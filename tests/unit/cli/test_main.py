@@ -2,6 +2,9 @@
 
 import argparse
 import importlib
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from importlib.metadata import version
 
@@ -87,3 +90,19 @@ def test_interrupt_is_130_without_a_word(
 ) -> None:
     assert main_running(monkeypatch, fails_with(KeyboardInterrupt())) == 130
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("is_buffered", [True, False])
+def test_reader_that_has_seen_enough_is_no_failure(is_buffered: bool) -> None:
+    """`tao study list | head -1`."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as nobody:
+        result = subprocess.run(
+            [sys.executable, "-m", "tao_coordinator", "study", "list"],
+            stdout=nobody,
+            stderr=subprocess.PIPE,
+            timeout=50,
+            env={**os.environ, "PYTHONUNBUFFERED": "" if is_buffered else "1"},
+        )
+    assert (result.returncode, result.stderr) == (141, b"")
