@@ -114,7 +114,7 @@ class Passage:
             RequestError: To be told to the client by `refuse`.
             CallStalled, ClientDisconnect: By the watch; everything is given back.
         """
-        failure: BackendFailed | None = None
+        failure = ""
         num_reached = 0
         for attempt in range(1, ATTEMPTS_MAX + 1):
             turn = self._turn()
@@ -134,7 +134,7 @@ class Passage:
                     # Ends the call at the backend wherever it is; a finished one is left in peace.
                     response.close()
             except BackendFailed as error:
-                failure = error
+                failure = f"backend {way.backend_id} failed: {error}"
                 outcome = TurnOutcome.ERROR
                 _log.info("relay: backend %s: %s", way.backend_id, error)
                 self._desk.fleet.tell_failure(way.backend_id, str(error))
@@ -146,7 +146,7 @@ class Passage:
                 raise
             finally:
                 self._give_back(outcome)
-        raise RequestError(502, "backend_failed", f"the backend failed: {failure}", 1.0)
+        raise RequestError(502, "backend_failed", failure, 1.0)
 
     async def refuse(self, error: RequestError) -> None:
         """Tell the client why there is no answer, or no more of it."""

@@ -171,6 +171,7 @@ def test_call_that_a_backend_may_have_died_of_is_not_shown_to_all() -> None:
         async def body(host: Host) -> None:
             reply = await host.post()
             assert (reply.status, reply.json()["error"]["type"]) == (502, "backend_failed")
+            assert reply.json()["error"]["message"].startswith("backend gpu-0 failed: ")
             assert reply.headers["retry-after"] == "1"
 
         run(engine, body)
