@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import openai
 import pytest
@@ -128,3 +130,17 @@ def test_httpx_of_openai_2_is_answered_in_kind() -> None:
     with httpx.Client(transport=httpx.MockTransport(model.respond)) as client:
         reply = client.post("http://model/v1/chat/completions", json={"messages": []})
     assert reply.json()["choices"][0]["message"]["content"] == "hello"
+
+
+def test_example_of_the_page_runs() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "sdk.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+
+    def my_agent(client: OpenAI) -> str:
+        return solve("tidy up", client)
+
+    names: dict[str, object] = {"my_agent": my_agent}
+    exec(example, names)
+    test = names["test_agent_runs_the_tool"]
+    assert callable(test)
+    test()

@@ -1,0 +1,125 @@
+"""What the pages tell users to type or look at exists: commands, flags, variables, metrics."""
+
+import contextlib
+import io
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tao_coordinator import cli
+from tao_coordinator.core.parameters import Parameters
+from tao_coordinator.engine import Engine
+from tao_coordinator.service.metrics import EngineCollector, ServiceMetrics
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "integrations").rglob("*.md")),
+]
+PACKAGES = {"tao_client", "tao_coordinator", "tao_integrations"}
+
+
+def named(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+@cache
+def sources() -> str:
+    folders = ("tao_client", "coordinator", "integrations", "tests/engine")
+    return "\n".join(
+        path.read_text(encoding="utf-8")
+        for folder in folders
+        for path in (ROOT / folder).rglob("*.py")
+    )
+
+
+def commands(text: str) -> list[list[str]]:
+    """Words after `tao` in shell blocks and code spans."""
+    blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+    spans = re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
+    lines = [line for block in blocks for line in block.splitlines()] + spans
+    found = [re.search(r"(?:^|[\s/])tao ([^\n#;&]+)", line) for line in lines]
+    return [match.group(1).split() for match in found if match]
+
+
+@cache
+def help_of(*words: str) -> str | None:
+    """The help of a command; `None`: there is no such command."""
+    page = io.StringIO()
+    with contextlib.redirect_stdout(page), contextlib.redirect_stderr(io.StringIO()):
+        try:
+            status: object = cli.main([*words, "--help"])
+        except SystemExit as stopped:
+            status = stopped.code
+    return page.getvalue() if status == 0 else None
+
+
+@pytest.mark.parametrize("path", PAGES, ids=named)
+def test_commands_and_flags_exist(path: Path) -> None:
+    for words in commands(path.read_text(encoding="utf-8")):
+        first = words[0]
+        alternatives = re.split(r"[|,]", words[1]) if first in ("bench", "study") else [""]
+        for second in alternatives:
+            page = help_of(*[word for word in (first, second) if word])
+            assert page is not None, f"tao {first} {second}"
+            flags = set(re.findall(r"--[a-z][a-z-]*", page))
+            for word in words:
+                flag = re.match(r"\[?(--[a-z][a-z-]*)", word)
+                assert flag is None or flag.group(1) in flags, f"tao {first} {second} {word}"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=named)
+def test_variables_are_read_somewhere(path: Path) -> None:
+    for name in set(re.findall(r"\bTAO_[A-Z_]+\b", path.read_text(encoding="utf-8"))):
+        assert name in sources(), name
+
+
+def metric_names() -> set[str]:
+    metrics, engine = ServiceMetrics(), Engine(Parameters())
+    metrics.registry.register(
+        EngineCollector(lambda: engine.observe(0.0), engine.honesty, "0", metrics.tool_label)
+    )
+    return {family.name for family in metrics.registry.collect()}
+
+
+@pytest.mark.parametrize("path", PAGES, ids=named)
+def test_metrics_are_on_the_page(path: Path) -> None:
+    known = metric_names()
+    for name in re.findall(r"`(tao_[a-z_]+)[`{ ]", path.read_text(encoding="utf-8")):
+        assert name in PACKAGES or name.removesuffix("_total") in known, name
+
+
+@cache
+def names_of_tests() -> set[str]:
+    tests = (path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    return {name for text in tests for name in re.findall(r"^def (test_\w+)\(", text, re.MULTILINE)}
+
+
+@pytest.mark.parametrize("path", PAGES, ids=named)
+def test_tests_exist(path: Path) -> None:
+    for span in re.findall(r"`([^`\n]+)`", path.read_text(encoding="utf-8")):
+        for place in re.findall(r"\btests/[\w/.]+", span):
+            assert (ROOT / place).exists(), place
+        for name in re.findall(r"\btest_\w+\b(?!\.py)", span):
+            assert name in names_of_tests(), name
+
+
+@pytest.mark.parametrize("path", PAGES, ids=named)
+def test_links_lead_somewhere(path: Path) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", path.read_text(encoding="utf-8")):
+        if link.startswith("http"):
+            continue
+        name, _, anchor = link.partition("#")
+        target = path.parent / name if name else path
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def anchors(path: Path) -> Mapping[str, str]:
+    """Headings by the name that a link uses."""
+    headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-"): one for one in headings}
