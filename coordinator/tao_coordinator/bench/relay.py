@@ -145,14 +145,20 @@ def start(children: ChildProcesses) -> Processes:
     """Start an engine, and a coordinator and a proxy in front of it; all are ready."""
     engine = children.start("engine", ["tao_coordinator.bench.instant_engine"])
     engine_url = engine.wait_for_url()
-    arguments = ["tao_coordinator", "coordinator", "--port", "0", "--backend", engine_url]
-    coordinator = children.start("coordinator", arguments)
+    coordinator, coordinator_url = start_coordinator(children, engine_url)
     proxy = children.start("proxy", ["tao_coordinator.bench.proxy_of_their_shape", engine_url])
-    processes = Processes(
-        engine, engine_url, coordinator, coordinator.wait_for_url(), proxy, proxy.wait_for_url()
-    )
-    _wait_until_ready(processes.coordinator_url)
-    return processes
+    return Processes(engine, engine_url, coordinator, coordinator_url, proxy, proxy.wait_for_url())
+
+
+def start_coordinator(
+    children: ChildProcesses, engine_url: str, *flags: str, name: str = "coordinator"
+) -> tuple[Child, str]:
+    """Start a coordinator in front of an engine; its process and URL once it is ready."""
+    arguments = ["tao_coordinator", "coordinator", "--port", "0", "--backend", engine_url, *flags]
+    child = children.start(name, arguments)
+    url = child.wait_for_url()
+    _wait_until_ready(url)
+    return child, url
 
 
 def _wait_until_ready(url: str) -> None:

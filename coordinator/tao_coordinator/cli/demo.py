@@ -64,6 +64,12 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         metavar="NAME",
         help="policy to run, repeatable (default: " + ", ".join(_DEFAULT_POLICIES) + ")",
     )
+    parser.add_argument(
+        "--journal",
+        type=Path,
+        metavar="DIR",
+        help="keep each policy's journal in DIR/POLICY, for `tao replay`",
+    )
     parser.add_argument("--seed", type=int, default=1, help="same seed, same work (%(default)s)")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.set_defaults(run=run)
@@ -92,6 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
         engine=arguments.engine,
         time_scale=arguments.time_scale,
         chars_per_token=arguments.chars_per_token,
+        journal=arguments.journal,
     )
     shown = _ProgressLine(len(work.tasks), work.num_turns)
     shown.say(

@@ -29,6 +29,8 @@ class DemoSettings:
     time_scale: float
     chars_per_token: float
     model: str = "sim-model"
+    journal: Path | None = None
+    """Each policy's coordinator keeps its journal in a folder of this one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +102,8 @@ def _start_coordinator(
         "--policy", policy,
         "--time-scale", str(settings.time_scale),
     ]  # fmt: skip
+    if settings.journal is not None:
+        arguments += ["--journal", str(settings.journal / policy)]
     for number, url in enumerate(urls):
         arguments += ["--backend", f"backend-{number}={url}"]
     coordinator = children.start("coordinator", arguments)

@@ -156,6 +156,7 @@ def _journal(
         config.journal_bytes_max,
         engine.has_lease,
         facts={"written_by": f"tao coordinator {installed_version()}", "policy": config.policy},
+        time_scale=config.time_scale,
     )
     metrics.registry.register(JournalCollector(journal.state))
     try:

@@ -90,4 +90,7 @@ def test_whole_benchmark_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(list(relay.table(results))) == 3
     rates = lease_rate.run(64, 1, lambda _: None)
     assert rates.lease.turns_per_s > 0.0
-    assert "turns/s" in rates.line()
+    assert rates.journal_bytes > 100, "ids, times and tokens"
+    first, second = rates.lines()
+    assert "turns/s" in first
+    assert "with a journal" in second

@@ -31,7 +31,7 @@ class Journal:
         has_lease: Callable[[str], bool],
         *,
         facts: dict[str, object],
-        to_unix_s: float | None = None,
+        time_scale: float = 1.0,
     ) -> None:
         """Open the folder and start the writer.
 
@@ -40,7 +40,7 @@ class Journal:
             bytes_max: All journals in it together take at most this much.
             has_lease: Of the engine.
             facts: About the process, for the first line of each file.
-            to_unix_s: Wall minus monotonic time; `None`: as of now.
+            time_scale: Of simulated engines.
 
         Raises:
             ConfigurationError: Nothing can be written there.
@@ -56,9 +56,7 @@ class Journal:
             raise ConfigurationError(
                 f"--journal {path}: {reason}; name a folder that can be written to"
             ) from error
-        if to_unix_s is None:
-            to_unix_s = time.time() - time.monotonic()
-        self._recorder = Recorder(to_unix_s, has_lease)
+        self._recorder = Recorder(time.monotonic(), time.time(), has_lease, time_scale)
         self._writer = JournalWriter(folder, str(path))
         self._has_failed = False
 

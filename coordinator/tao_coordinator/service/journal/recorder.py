@@ -83,16 +83,26 @@ class _OpenTools:
 class Recorder:
     """Knows what is open, and makes a row of it once it is over."""
 
-    def __init__(self, to_unix_s: float, has_lease: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        begin_s: float,
+        begin_unix_s: float,
+        has_lease: Callable[[str], bool],
+        time_scale: float = 1.0,
+    ) -> None:
         """Start with nothing open.
 
         Args:
-            to_unix_s: Added to monotonic seconds it makes wall time. Fixed, so that a clock that is
-                set bends no duration.
+            begin_s: Monotonic time of the start.
+            begin_unix_s: Wall time of the start. Later ones count from it on the monotonic clock,
+                so that a clock that is set bends no duration.
             has_lease: Whether a lease is alive, as of the last step.
+            time_scale: Of simulated engines: their seconds are written, from the start on.
         """
-        self._to_unix_s = to_unix_s
+        self._begin_s = begin_s
+        self._begin_unix_s = begin_unix_s
         self._has_lease = has_lease
+        self._ms = _MS * time_scale
         self._turns: OrderedDict[str, _OpenTurn] = OrderedDict()
         self._request_by_lease: dict[str, str] = {}
         self._tools = _OpenTools()
@@ -210,8 +220,8 @@ class Recorder:
             "request_id": asked.request_id,
             "session_id": asked.session_id,
             "timestamp": self._unix_ms(turn.asked_s),
-            "hold_ms": _ms(turn.granted_s - turn.asked_s),
-            "llm_ms": _ms(ran_s),
+            "hold_ms": self._span_ms(turn.granted_s - turn.asked_s),
+            "llm_ms": self._span_ms(ran_s),
             "backend": turn.backend_id,
             "outcome": report.outcome.value,
         }
@@ -230,7 +240,7 @@ class Recorder:
             ("input_length", tokens),
             ("cached_length", report.cached_tokens),
             ("output_length", report.output_tokens),
-            ("ttft_ms", None if report.ttft_s is None else _ms(report.ttft_s)),
+            ("ttft_ms", None if report.ttft_s is None else self._span_ms(report.ttft_s)),
         )
         row.update({name: value for name, value in numbers if value is not None})
         return row
@@ -252,7 +262,7 @@ class Recorder:
             "tool_class": name,
             # The start may have been on its way for longer than the call took.
             "started_at_unix_ms": self._unix_ms(min(started_s, now_s - duration_s)),
-            "duration_ms": _ms(duration_s),
+            "duration_ms": self._span_ms(duration_s),
             "status": event.error_type or "ok",
         }
         key = event.key or (started.key if started is not None else "")
@@ -261,7 +271,7 @@ class Recorder:
         row: Row = {"session_id": event.session_id, "tool_events": [call]}
         if started is not None:
             if started.timeout_s is not None:
-                call["timeout_ms"] = _ms(started.timeout_s)
+                call["timeout_ms"] = self._span_ms(started.timeout_s)
             if started.background:
                 call["background"] = True
             if started.agent:
@@ -278,8 +288,7 @@ class Recorder:
         return row
 
     def _unix_ms(self, at_s: float) -> float:
-        return _ms(at_s + self._to_unix_s)
+        return round(self._begin_unix_s * _MS + (at_s - self._begin_s) * self._ms, 3)
 
-
-def _ms(seconds: float) -> float:
-    return round(max(0.0, seconds) * _MS, 3)
+    def _span_ms(self, seconds: float) -> float:
+        return round(max(0.0, seconds) * self._ms, 3)

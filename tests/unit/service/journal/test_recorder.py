@@ -26,9 +26,9 @@ UNIX_S = 1_000_000.0
 class Books:
     """A recorder and the leases that are alive."""
 
-    def __init__(self) -> None:
+    def __init__(self, time_scale: float = 1.0) -> None:
         self.alive: set[str] = set()
-        self.recorder = Recorder(UNIX_S, self.alive.__contains__)
+        self.recorder = Recorder(0.0, UNIX_S, self.alive.__contains__, time_scale)
 
     def step(self, now_s: float, *events: Event, age_s: float = 0.0) -> list[dict[str, Any]]:
         ages_s = [age_s] * len(events) if age_s else []
@@ -86,6 +86,14 @@ def test_turn_is_a_row_with_its_times_and_tokens() -> None:
         "outcome": "completed",
     }
     assert books.recorder.num_open == 0
+
+
+def test_simulated_engines_are_told_in_their_own_seconds() -> None:
+    books = Books(time_scale=20.0)
+    books.ask(10.0)
+    (row,) = books.release(14.0, books.grant(11.0), ttft_s=0.5)
+    assert (row["timestamp"], row["hold_ms"]) == ((UNIX_S + 200.0) * 1e3, 20_000.0)
+    assert (row["llm_ms"], row["ttft_ms"]) == (60_000.0, 10_000.0)
 
 
 def test_polls_and_repeated_grants_change_nothing() -> None:
