@@ -40,6 +40,7 @@ from tao_coordinator.core.model import Session, Turn
 from tao_coordinator.core.observation import Observation, ReadinessView
 from tao_coordinator.core.parameters import Parameters
 from tao_coordinator.core.plans import PlanLog, PlanRecord
+from tao_coordinator.core.reserve import look_at_growth
 from tao_coordinator.core.state import State
 from tao_coordinator.core.view import observe
 from tao_coordinator.prediction.predictor import PREDICTORS, ReadinessPredictor
@@ -376,7 +377,7 @@ class Engine:
 
     def _correct(self, control: ControlLoop) -> None:
         state = self.state
-        state.look_at_growth()
+        look_at_growth(state)
         corrections = control.correct(state)
         state.typical.passes_through = corrections.passes_through
         for backend_id, factor in corrections.capacity_factors.items():

@@ -80,6 +80,8 @@ def grant(state: State, turn: Turn, backend: Backend, now_s: float) -> Lease:
     state.lease_by_request[turn.request_id] = lease.lease_id
     session.lease_ids.add(lease.lease_id)
     session.last_backend_id = backend.backend_id
+    if session.idle_since_s is not None:
+        state.cycle.was_idle(turn.arrived_s - session.idle_since_s)
     session.idle_since_s = None
     if session.admitted_s is None:
         session.admitted_s = now_s
@@ -110,6 +112,7 @@ def finish(state: State, lease: Lease, report: LeaseReleased, now_s: float) -> N
         lease.is_evidence = False  # what it found says nothing about the prediction made here
     if report.outcome is TurnOutcome.COMPLETED:
         _learn(state, lease, report, served_by, now_s)
+        state.cycle.ran(now_s - lease.granted_s)
         session.completed_s = now_s
         served_by.failures = 0  # as good as an answer to a poll
     runs_on_here = any(

@@ -20,6 +20,8 @@ class Parameters:
     growth_margin: float = 3.0
     """z: standard deviations kept free beside the expected peak of all seats together
     (`core.growth`); the whole growth of each where that is less."""
+    growth_margin_gain: float = 2.0
+    """z per unit of the price ratio (`core.turn_cycle`), up to `growth_margin`."""
     growth_pool_ratio: float = 0.3
     """Share of the smallest pool that one seat's growth reserve takes at most; (0, 1]. Matters on
     toy engines only: the priors of a large one would leave room for one session at a time."""
@@ -99,6 +101,7 @@ class Parameters:
         may_be_zero = {
             "released_weight",
             "growth_margin",
+            "growth_margin_gain",
             "growth_turns",
             "overtake_limit",
             "release_grace_s",

@@ -21,6 +21,7 @@ from tao_coordinator.core.model import (
 )
 from tao_coordinator.core.parameters import Parameters
 from tao_coordinator.core.queue_pace import QueuePace
+from tao_coordinator.core.turn_cycle import TurnCycle
 
 UNLIMITED_TOKENS = 1 << 40
 """Where nobody knows a capacity: it is warned about, and nobody is held for its sake."""
@@ -102,8 +103,10 @@ class State:
         self.finished: OrderedDict[str, Reject | None] = OrderedDict()
         """Requests that are over, and the refusal that ended them; `None`: they had a lease."""
         self.growth = SessionGrowth()
+        self.cycle = TurnCycle()
         self._growth_limit_tokens = UNLIMITED_TOKENS
-        self._growth_peak_tokens = UNLIMITED_TOKENS
+        self.growth_peak_tokens = UNLIMITED_TOKENS
+        """Reserve beside each seat, as of the last look (`core.reserve`)."""
         self.totals = Totals()
         self.typical = Typical()
         self.num_leases = 0
@@ -144,20 +147,7 @@ class State:
         The smallest pool bounds it too.
         """
         reserve = self.typical.growth_reserve_tokens(self.parameters.growth_turns)
-        return min(reserve, self._growth_limit_tokens, self._growth_peak_tokens)
-
-    def look_at_growth(self) -> None:
-        """Take in what the seats of now are expected to need together; O(sessions)."""
-        seats = [
-            (session.turns, session.seat.tokens)
-            for session in self.sessions.values()
-            if session.seat is not None and not session.seat.released
-        ]
-        num_backends = sum(backend.usable for backend in self.backends.values())
-        peak = self.growth.reserve_tokens(
-            seats, self.typical.growth_tokens, max(1, num_backends), self.parameters.growth_margin
-        )
-        self._growth_peak_tokens = UNLIMITED_TOKENS if peak is None else int(peak)
+        return min(reserve, self._growth_limit_tokens, self.growth_peak_tokens)
 
     def fleet_changed(self) -> None:
         """Backends came, went, or changed what they can take: look at them anew."""

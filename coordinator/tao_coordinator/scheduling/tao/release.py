@@ -1,7 +1,7 @@
 """Interrupt by price: which idle seats may be promised again while somebody is held.
 
 A seat is worth keeping as long as waiting for its session is cheaper than refilling its cache
-later. The price is R, the time to refill the backend's whole pool (`core.rates`); the waiting is
+later. The price is R, the time to refill the whole pool (`core.rates`, `core.reserve`); waiting is
 drawn from what the readiness predictor says of this session now: its own word (deadline, progress),
 the harness's time-out, or past durations of the tool given that it has lasted this long. Ski rental
 with a known distribution: give up at tau* = argmin E[min(D, tau)] + R P(D > tau); 0 = at once.
@@ -10,20 +10,10 @@ Releasing evicts nothing: the engine's own LRU decides whose blocks go, and a se
 back in time is still resident.
 """
 
-from tao_coordinator.core.model import Backend, Session, SessionKey
+from tao_coordinator.core.model import Session, SessionKey
+from tao_coordinator.core.reserve import refill_price_s
 from tao_coordinator.core.state import State
 from tao_coordinator.prediction.predictor import ReadinessPredictor
-
-
-def refill_price_s(state: State, backend: Backend) -> float:
-    """R of this backend in seconds, clipped to the configured range."""
-    parameters = state.parameters
-    return backend.rates.refill_s(
-        state.pool_tokens(backend),
-        prior_s=parameters.refill_s_prior,
-        bounds_s=(parameters.refill_s_min, parameters.refill_s_max),
-    )
-
 
 QUESTIONS_MAX = 256
 """Sessions that the predictor is asked about in one go: about 20 ms of the caller's time."""

@@ -1,0 +1,62 @@
+"""How a session's time passes between two turns: a call runs, then it is idle.
+
+Times are seconds of the caller's clock. What was held is in neither: it is the policy's own doing.
+"""
+
+from typing import Final
+
+GAIN: Final = 0.005
+"""Of one turn: pauses are heavy-tailed, and the ratio goes with the square of their mean."""
+IDLE_MAX_S: Final = 300.0
+"""A longer pause counts as this long: its session has lost its cache whatever is reserved."""
+
+
+class RunningMean:
+    """Plain mean of the first 1 / GAIN values, exponentially weighted from then on."""
+
+    __slots__ = ("_num_seen", "value")
+
+    def __init__(self) -> None:
+        self.value = 0.0
+        self._num_seen = 0
+
+    def see(self, value: float) -> None:
+        """One more."""
+        self._num_seen += 1
+        self.value += max(GAIN, 1.0 / self._num_seen) * (value - self.value)
+
+    @property
+    def is_known(self) -> bool:
+        """Anything was seen."""
+        return self._num_seen > 0
+
+
+class TurnCycle:
+    """Means over all sessions; unknown until both have been seen."""
+
+    __slots__ = ("_idle_s", "_run_s")
+
+    def __init__(self) -> None:
+        self._run_s = RunningMean()
+        self._idle_s = RunningMean()
+
+    def ran(self, seconds: float) -> None:
+        """A call took so long from its grant to its end."""
+        self._run_s.see(seconds)
+
+    def was_idle(self, seconds: float) -> None:
+        """A session asked again so long after its last reply."""
+        self._idle_s.see(min(IDLE_MAX_S, max(0.0, seconds)))
+
+    def price_ratio(self, refill_s: float) -> float | None:
+        """What an eviction costs, in what a seat is worth until its next turn; `None`: unknown.
+
+        Refilling w of a pool of C tokens takes `w / rate`, and only the seats whose calls run at
+        that time, a share d of all, wait for it: `d * refill_s` pool-seconds per token, with
+        `refill_s` that of the whole pool. The same token serves a seat for one cycle.
+        """
+        if not (self._run_s.is_known and self._idle_s.is_known):
+            return None
+        run_s = self._run_s.value
+        cycle_s = max(1e-6, run_s + self._idle_s.value)
+        return refill_s * run_s / cycle_s**2
