@@ -109,6 +109,13 @@ def _add_sessions(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--turns-max", type=int, default=1_000, metavar="N", help="cut sessions (%(default)s)"
     )
+    parser.add_argument(
+        "--context-max",
+        type=int,
+        default=200_000,
+        metavar="TOKENS",
+        help="cut a session before the turn that needs more (%(default)s)",
+    )
     parser.add_argument("--format", help="trace format (default: told by the content)")
     parser.add_argument("--seeds", default="1", help="comma-separated (default %(default)s)")
 
@@ -194,6 +201,7 @@ def _settings(arguments: argparse.Namespace) -> "ReplaySettings":
         shared_tokens=max(0, arguments.shared_tokens),
         gap_s_max=max(0.0, arguments.gap_max),
         turns_max=max(1, arguments.turns_max),
+        context_tokens_max=max(1, arguments.context_max),
         seeds=seeds,
         with_fewer_backends=not arguments.same_fleet,
     )
@@ -221,7 +229,8 @@ def _command(arguments: argparse.Namespace) -> str:
     """What was asked, without the paths of this machine."""
     parts = ["tao", "replay", arguments.trace.name]
     for name in ("policy", "backends", "engine", "workers", "sessions", "shared_tokens", "seeds",
-                 "capacity_tokens", "capacity_scale", "gap_max", "turns_max"):  # fmt: skip
+                 "capacity_tokens", "capacity_scale", "gap_max", "turns_max",
+                 "context_max"):  # fmt: skip
         value = getattr(arguments, name)
         for one in value if isinstance(value, list) else [value]:  # pyright: ignore[reportUnknownVariableType]
             if one is not None and (name, one) not in _UNTOLD:
@@ -233,4 +242,9 @@ def _command(arguments: argparse.Namespace) -> str:
     return shlex.join(parts)
 
 
-_UNTOLD = (("shared_tokens", 0), ("gap_max", 60.0), ("turns_max", 1_000))
+_UNTOLD = (
+    ("shared_tokens", 0),
+    ("gap_max", 60.0),
+    ("turns_max", 1_000),
+    ("context_max", 200_000),
+)

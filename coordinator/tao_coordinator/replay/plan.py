@@ -45,6 +45,8 @@ class ReplaySettings:
     shared_tokens: int = 0
     gap_s_max: float = 60.0
     turns_max: int = 1_000
+    context_tokens_max: int = 200_000
+    """A session is cut before the turn that needs more."""
     seeds: tuple[int, ...] = (1,)
     with_fewer_backends: bool = True
 
@@ -101,6 +103,7 @@ def make_plan(settings: ReplaySettings) -> ReplayPlan:
         trace_shared_tokens=settings.shared_tokens,
         gap_s_max=settings.gap_s_max,
         turns_max=settings.turns_max,
+        context_tokens_max=settings.context_tokens_max,
         as_recorded=settings.sessions is None,
     )
     recorded = len(workload.recorded())

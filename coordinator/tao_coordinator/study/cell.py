@@ -66,6 +66,9 @@ class Cell:
     """How long a plan takes that is made beside the loop."""
     watch: str = ""
     """One of `watches.WATCHES`: what is noted of the decisions beside the usual measures."""
+    is_window: bool = False
+    """Measured are the turns asked for from `warm_s` to `end_s`; what runs still at the end is no
+    failure."""
     x: float = 0.0
     """Where the cell stands on the axis of its study's plot."""
 
@@ -200,7 +203,8 @@ def run_cell_fully(cell: Cell) -> tuple[CellResult, RunRecord]:
         plan_s=cell.plan_s,
     )
     record = Fleet(settings, sessions, policy, clock=time.perf_counter).run()
-    measures = measure(record, settings, cell.warm_s) | watch.measures(record)
+    measures = measure(record, settings, cell.warm_s, is_window=cell.is_window)
+    measures |= watch.measures(record)
     measures["workers"] = 0.0 if cell.is_open else float(cell.num_workers())
     step = max(1, math.ceil(len(record.timeline) / MOMENTS_MAX))
     result = CellResult(

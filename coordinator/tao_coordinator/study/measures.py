@@ -5,6 +5,7 @@ for, so holds, refusals and the engine's queue are all in it. `tool_to_token` is
 first turns: from a tool's end to the first token.
 """
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -19,7 +20,9 @@ TPOT_TOKENS_MIN: Final = 16
 """A shorter reply says nothing about the time per output token."""
 
 
-def measure(record: RunRecord, settings: FleetSettings, warm_s: float = 0.0) -> dict[str, float]:
+def measure(
+    record: RunRecord, settings: FleetSettings, warm_s: float = 0.0, *, is_window: bool = False
+) -> dict[str, float]:
     """All measures of one run by name.
 
     Args:
@@ -27,11 +30,15 @@ def measure(record: RunRecord, settings: FleetSettings, warm_s: float = 0.0) -> 
         settings: with which it was made.
         warm_s: rates under load (`output_tokens_per_s`, `hit_rate_loaded`, `working_set`) begin
             here: until then contexts are still those of beginners.
+        is_window: only turns asked for from then on count at all, and the run was cut on purpose.
     """
-    if not record.turns or not record.sessions:
+    if is_window:
+        turns = [row for row in record.turns if row.asked_s >= warm_s]
+        record = replace(record, turns=turns, num_unfinished=0)
+    if not record.turns or not (record.sessions or is_window):
         return {"unfinished": float(record.num_unfinished), "sessions": 0.0}
-    makespan_s = max(row.ended_s for row in record.sessions)
-    loaded_s = record.last_start_s
+    makespan_s = record.end_s if is_window else max(row.ended_s for row in record.sessions)
+    loaded_s = record.end_s if is_window else record.last_start_s
     if loaded_s < LOADED_SHARE_MIN * makespan_s:
         loaded_s = makespan_s / 2
     finished = record.column("finished_s")

@@ -32,6 +32,11 @@ class WorkloadChoice:
     gap_s_max: float = 60.0
     """Recorded pauses are cut to this."""
     turns_max: int = 60
+    """Longer recorded sessions are cut."""
+    context_tokens_max: int = 200_000
+    """A recorded session is cut before the turn that needs more."""
+    output_tokens_max: int = 4_000
+    """Longer recorded replies are cut."""
     as_recorded: bool = False
     """Each recorded session once, in its order, instead of drawn at random."""
     long_tool_share: float = 0.0
@@ -71,6 +76,8 @@ class WorkloadChoice:
             shared_tokens=self.trace_shared_tokens,
             gap_s_max=self.gap_s_max,
             turns_max=self.turns_max,
+            context_tokens_max=self.context_tokens_max,
+            output_tokens_max=self.output_tokens_max,
         )
         return scripts_of(self.trace_read(), reading, seed)
 

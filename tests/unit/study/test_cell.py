@@ -103,3 +103,19 @@ def test_plans_of_tao_come_with_their_certificates() -> None:
 def test_unknown_engine_is_named() -> None:
     with pytest.raises(ConfigurationError, match="unknown engine 'tpu'"):
         run_cell(replace(SMALL, engine="tpu"))
+
+
+def test_window_counts_the_turns_that_were_asked_for_within_it() -> None:
+    cell = replace(SMALL, sessions=40, warm_s=100.0, end_s=300.0, is_window=True)
+    result, record = run_cell_fully(cell)
+    within = [turn for turn in record.turns if turn.asked_s >= 100.0]
+    assert 0 < len(within) < len(record.turns)
+    assert max(turn.finished_s for turn in within) <= 300.0
+    measures = result.measures
+    assert measures["turns"] == len(within)
+    output = sum(turn.output_tokens for turn in within)
+    assert measures["output_tokens_per_s"] == pytest.approx(output / 200.0, rel=0.01)
+    waits = [turn.first_token_s - turn.asked_s for turn in within]
+    assert measures["ttft_s_mean"] == pytest.approx(sum(waits) / len(waits))
+    assert record.num_unfinished > 0
+    assert measures["unfinished"] == 0.0, "a window is cut on purpose"

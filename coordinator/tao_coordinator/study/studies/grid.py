@@ -36,7 +36,13 @@ def paper_cell(
     options: StudyOptions, panel: str, workload: str, engine: str, num_backends: int, workers: int
 ) -> Cell:
     """One of the paper's own settings: model, number of nodes, tasks, workers (its axis)."""
-    number = {"swe-lite": 300, "swe-verified": 500, "terminal-bench": 89, "mixed": 389}
+    number = {
+        "swe-lite": 300,
+        "swe-verified": 500,
+        "terminal-bench": 89,
+        "mixed": 389,
+        "automation-bench": 800,
+    }
     pools = (FLASH_POOL_TOKENS,) * num_backends if engine == FLASH else None
     return Cell(
         panel=panel,

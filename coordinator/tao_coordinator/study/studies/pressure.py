@@ -58,8 +58,6 @@ def _floors(options: StudyOptions) -> list[Cell]:
     found: list[Cell] = []
     for name in ("swe", "mix", "agentx"):
         for num_backends in SEVERAL:
-            if name == "agentx" and num_backends > 1:
-                continue
             cell = _workload(options, name, num_backends, 1.5)
             caps = [f"static-cap:sessions_max={cap}" for cap in CAPS[name]]
             chosen = arms(OURS, "sticky-least-loaded", *_RIVALS, *caps)
