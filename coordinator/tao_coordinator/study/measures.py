@@ -73,6 +73,12 @@ def measure(
         "seats_released": record.counters.get("seats_released", 0) / len(record.sessions),
         **record.certificates,
     }
+    return found | _decisions(record)
+
+
+def _decisions(record: RunRecord) -> dict[str, float]:
+    """What deciding took, and how it went."""
+    found: dict[str, float] = {}
     plans, fallbacks = (record.counters.get(name) for name in ("num_plans", "num_fallbacks"))
     if plans and fallbacks is not None:
         found["fallback_share"] = fallbacks / plans
