@@ -73,10 +73,10 @@ def measure(
         "seats_released": record.counters.get("seats_released", 0) / len(record.sessions),
         **record.certificates,
     }
-    return found | _decisions(record)
+    return found | _decisions(record, makespan_s)
 
 
-def _decisions(record: RunRecord) -> dict[str, float]:
+def _decisions(record: RunRecord, makespan_s: float) -> dict[str, float]:
     """What deciding took, and how it went."""
     found: dict[str, float] = {}
     plans, fallbacks = (record.counters.get(name) for name in ("num_plans", "num_fallbacks"))
