@@ -16,6 +16,7 @@ from tao_coordinator.study.study import (
     TASK,
     TASK_P99,
     TOKENS,
+    TOKENS_RUN,
     TTFT,
     TTFT_P50,
     TTFT_P99,
@@ -78,6 +79,7 @@ _COLUMNS: Final = (
     TASK,
     TASK_P99,
     TOKENS,
+    TOKENS_RUN,
     TTFT,
     TTFT_P50,
     TTFT_P99,
@@ -133,7 +135,7 @@ STUDIES: Final = (
         ),
         make_cells=_floors,
         columns=_COLUMNS,
-        versus=(TASK, TASK_P99, TTFT, TOKENS),
+        versus=(TASK, TASK_P99, TTFT, TOKENS, TOKENS_RUN),
         claims=_claims(),
         reading=(
             "The published column holds the floors of the policy study, reached there by a "
