@@ -1,8 +1,9 @@
-"""uvicorn's HTTP protocol with bounds on the head of a request, which it has not itself.
+"""uvicorn's HTTP protocol with bounds on heads and on peers that do not read, which it has not.
 
-A peer that sends a head byte by byte, or one without end, would hold a connection or the memory for
-good. Bodies have bounds of their own (`service.bodies`). An offer to go on in another protocol is
-passed over, as HTTP allows: the parser would take it for accepted and lose the request's body.
+A peer that sends a head byte by byte, or one without end, or that never takes its answer, would
+hold a connection or the memory for good. Bodies have bounds of their own (`service.bodies`). An
+offer to go on in another protocol is passed over, as HTTP allows: the parser would take it for
+accepted and lose the request's body.
 """
 
 import asyncio
@@ -11,10 +12,15 @@ from typing import Any, Final, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from tao_coordinator.service.relay import dialects
+
 HEAD_S_MAX: Final = 10.0
 """From the first byte of a request to the end of its head."""
 HEAD_BYTES_MAX: Final = 64 * 1024
 """Request line and headers, counted by whole reads of the socket."""
+UNREAD_S_MAX: Final = 30.0
+"""A peer that takes no byte of a waiting answer for this long is cut off; a relayed call that still
+runs has a limit of its own (`--relay-idle`)."""
 _OFFER = re.compile(rb"(?<=\r\n)upgrade(?=:)", re.IGNORECASE)
 """Java's HTTP client makes it (h2c) with every request, Codex (websocket) with some."""
 _OFFER_PASSED_OVER = b"x-grade"
@@ -29,6 +35,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._is_in_head = False
         self._is_in_body = False
         self._head_bytes = 0
+        self._unread_timer: asyncio.TimerHandle | None = None
+        self._unread_bytes = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A peer is here; without a first byte it is idle like any kept connection."""
@@ -40,8 +48,20 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The peer is gone."""
         self._end_head()
+        self._end_unread()
         self._unset_keepalive_if_required()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """The peer does not keep up."""
+        super().pause_writing()
+        self._end_unread()
+        self._wait_for_reader()
+
+    def resume_writing(self) -> None:
+        """It does again."""
+        self._end_unread()
+        super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
         """Parse, and count what belongs to an unfinished head."""
@@ -78,6 +98,24 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
+
+    def _wait_for_reader(self) -> None:
+        self._unread_bytes = self.transport.get_write_buffer_size()
+        self._unread_timer = self.loop.call_later(UNREAD_S_MAX, self._look_at_reader)
+
+    def _look_at_reader(self) -> None:
+        is_reading = self.transport.get_write_buffer_size() < self._unread_bytes
+        is_watched = dialects.is_relayed(self.scope["path"]) and not self.transport.is_closing()
+        if is_reading or is_watched:
+            self._wait_for_reader()
+        else:
+            # Closing would wait until everything is read.
+            self.transport.abort()
+
+    def _end_unread(self) -> None:
+        if self._unread_timer is not None:
+            self._unread_timer.cancel()
+            self._unread_timer = None
 
     def _head_took_too_long(self) -> None:
         # None before the first request, whatever its type says.

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import cast
 
 import pytest
 import uvicorn
@@ -11,6 +12,8 @@ from uvicorn.server import ServerState
 from tao_coordinator.service import http_protocol
 from tao_coordinator.service.http_protocol import BoundedHttpProtocol
 
+LARGE = b"x" * 8_000_000
+"""More than the kernel keeps for a peer that does not read."""
 WHOLE = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
 Peer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -24,14 +27,22 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": body})
         return
+    if scope["path"] in ("/large", "/v1/messages"):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for _ in range(4):
+            await send({"type": "http.response.body", "body": LARGE, "more_body": True})
+        return
     await send(
         {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]}
     )
     await send({"type": "http.response.body", "body": b"ok"})
 
 
-def converse(peer: Peer, keep_alive_s: int = 75) -> None:
-    """Let `peer` talk to a server on a socket of its own."""
+def converse(peer: Peer, keep_alive_s: int = 75, connections: set[object] | None = None) -> None:
+    """Let `peer` talk to a server on a socket of its own.
+
+    `connections`: gets those that the server has open, as long as it runs.
+    """
 
     async def body() -> None:
         config = uvicorn.Config(
@@ -39,6 +50,8 @@ def converse(peer: Peer, keep_alive_s: int = 75) -> None:
         )
         config.load()
         state = ServerState()
+        if connections is not None:
+            state.connections = connections  # pyright: ignore[reportAttributeAccessIssue]
         loop = asyncio.get_running_loop()
         server = await loop.create_server(
             lambda: BoundedHttpProtocol(config=config, server_state=state, app_state={}),
@@ -158,3 +171,54 @@ def test_offer_of_another_protocol_is_passed_over_and_the_body_kept(
 
     converse(peer)
     assert caplog.text == ""
+
+
+async def until_empty(connections: set[object]) -> None:
+    async with asyncio.timeout(10):
+        while connections:  # noqa: ASYNC110 - the server's own set tells nobody
+            await asyncio.sleep(0.02)
+
+
+def test_peer_that_never_reads_its_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_protocol, "UNREAD_S_MAX", 0.1)
+    connections: set[object] = set()
+
+    async def peer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        cast("asyncio.Transport", writer.transport).pause_reading()
+        writer.write(WHOLE.replace(b"GET /", b"GET /large"))
+        await asyncio.sleep(0.05)
+        assert connections
+        await until_empty(connections)
+
+    converse(peer, connections=connections)
+
+
+def test_relayed_call_is_left_to_its_own_limit_until_it_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http_protocol, "UNREAD_S_MAX", 0.05)
+    connections: set[object] = set()
+
+    async def peer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        cast("asyncio.Transport", writer.transport).pause_reading()
+        writer.write(WHOLE.replace(b"GET /", b"GET /v1/messages"))
+        await asyncio.sleep(0.4)
+        (connection,) = connections
+        assert isinstance(connection, BoundedHttpProtocol)
+        connection.transport.close()
+        await until_empty(connections)
+
+    converse(peer, connections=connections)
+
+
+def test_slow_reader_gets_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_protocol, "UNREAD_S_MAX", 0.1)
+
+    async def peer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(WHOLE.replace(b"GET /", b"GET /large"))
+        num_bytes = 0
+        while num_bytes < 4 * len(LARGE):
+            num_bytes += len(await reader.readexactly(1_000_000))
+            await asyncio.sleep(0.02)
+
+    converse(peer)
