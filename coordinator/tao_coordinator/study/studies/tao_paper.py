@@ -129,6 +129,8 @@ _RUNNING: Final = Study(
     reading=_READING,
 )  # fmt: skip
 
+_DELAYS: Final = ((1.0, 5.0), (2.0, 10.0), (4.0, 20.0))
+"""Appendix G: seconds added to each of a session's tool calls, low and high."""
 SESSIONS_PER_WORKER: Final = 6
 
 
@@ -146,6 +148,8 @@ def _long_run_cells(options: StudyOptions) -> list[Cell]:
         )
         for name, work, engine, nodes, workers in settings
     ]
+    slow = options.workload("swe-lite", added_delay_s=_DELAYS[-1])
+    cells.append(replace(cells[1], panel="Qwen3-32B x4, tools +4-20 s, 160", workload=slow))
     return cross(options, cells, arms(OURS, *PAPER, "dynamo-cost", "thunderagent"))
 
 
@@ -214,8 +218,6 @@ _ABLATIONS: Final = Study(
     "plan to the fallback. The paper's own cell (V4-Flash, 32 workers) meets no pressure with the "
     "modelled sessions, so its margins stand beside the second cell.",
 )
-
-_DELAYS: Final = ((1.0, 5.0), (2.0, 10.0), (4.0, 20.0))
 
 
 def _long_tool_cells(options: StudyOptions) -> list[Cell]:
