@@ -60,6 +60,9 @@ TTFT = Column("ttft_s_mean", "TTFT mean s", 2, higher_is_better=False)
 TTFT_P50 = Column("ttft_s_p50", "TTFT p50 s", 2, higher_is_better=False)
 TTFT_P99 = Column("ttft_s_p99", "TTFT p99 s", 1, higher_is_better=False)
 TOOL_TO_TOKEN = Column("tool_to_token_s_mean", "tool end to token s", 2, higher_is_better=False)
+TOOL_TO_TOKEN_P99 = Column(
+    "tool_to_token_s_p99", "tool end to token p99 s", 1, higher_is_better=False
+)
 TOKENS = Column("output_tokens_per_s", "output tok/s", 0, higher_is_better=True)
 TOKENS_RUN = Column("output_tokens_per_s_all", "whole run tok/s", 0, higher_is_better=True)
 TOTAL_TOKENS = Column("total_tokens_per_s", "total tok/s", 0, higher_is_better=True)

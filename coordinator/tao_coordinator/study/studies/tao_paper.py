@@ -23,6 +23,7 @@ from tao_coordinator.study.study import (
     TOKENS,
     TOKENS_RUN,
     TOOL_TO_TOKEN,
+    TOOL_TO_TOKEN_P99,
     TTFT,
     TTFT_P99,
     Claim,
@@ -159,8 +160,19 @@ _LONG_RUN: Final = Study(
     asks="The paper's tasks give a worker two sessions at most: who has to wait can wait until the "
     "others are done. What is left of each policy when the work goes on?",
     make_cells=_long_run_cells,
-    columns=(TASK, TASK_P99, TTFT, TTFT_P99, TOKENS, TOKENS_RUN, HIT_RATE, HOLD_STARTED),
-    versus=(TASK, TASK_P99, TTFT, TOKENS_RUN),
+    columns=(
+        TASK,
+        TASK_P99,
+        TTFT,
+        TTFT_P99,
+        TOOL_TO_TOKEN,
+        TOOL_TO_TOKEN_P99,
+        TOKENS,
+        TOKENS_RUN,
+        HIT_RATE,
+        HOLD_STARTED,
+    ),
+    versus=(TASK, TASK_P99, TTFT, TOOL_TO_TOKEN, TOKENS_RUN),
     reading=_READING,
 )
 
