@@ -22,15 +22,22 @@ OPEN_TOOLS_MAX = 256
 
 
 def session_started(state: State, event: SessionStarted, now_s: float) -> None:
-    """Make the session known and take over its priority."""
-    session = state.session(
-        SessionKey(event.session_id, event.agent, event.model),
-        now_s,
-        root_id=event.root_session_id,
-        parent_id=event.parent_session_id,
-        priority=event.priority,
-    )
-    session.priority = event.priority
+    """Make the session known and take over its priority.
+
+    Its first turn may have come first and made it known under its model, which the SDK's event
+    does not say.
+    """
+    found = [
+        session
+        for session in state.of_id(event.session_id)
+        if not event.model and event.agent in ("", session.key.agent)
+    ]
+    found = found or [state.session(SessionKey(event.session_id, event.agent, event.model), now_s)]
+    for session in found:
+        session.root_id = event.root_session_id or session.root_id
+        session.parent_id = event.parent_session_id or session.parent_id
+        session.priority = event.priority
+        session.last_activity_s = now_s
 
 
 def tool_started(state: State, event: ToolStarted, now_s: float) -> None:

@@ -175,6 +175,27 @@ def test_first_turn_completes_what_the_start_event_left_open() -> None:
     assert (session.root_id, session.parent_id) == ("r", "p")
 
 
+@pytest.mark.parametrize("agent", ["coder", ""])
+def test_start_event_that_its_first_turn_overtook_makes_no_second_session(agent: str) -> None:
+    """Events travel beside the turns; nobody promises their order."""
+    d = EngineDriver(100_000)
+    d.ask("s", agent="coder", model="m")
+    d.step(SessionStarted(session_id="s", agent=agent, root_session_id="r", priority=3))
+    (session,) = d.engine.state.sessions.values()
+    assert (session.key.model, session.root_id, session.priority) == ("m", "r", 3)
+    d.step(SessionStarted(session_id="s", agent="title", priority=1))
+    assert [s.priority for s in d.engine.state.sessions.values()] == [3, 1]
+
+
+def test_late_start_event_does_not_bring_a_session_back_that_is_over() -> None:
+    d = EngineDriver(100_000)
+    request_id = d.ask("s", model="m")
+    d.end("s")
+    d.step(SessionStarted(session_id="s"))
+    d.done(request_id)
+    assert d.engine.observe(d.now_s).sessions == ()
+
+
 def test_end_of_a_tool_of_nobody_makes_no_session() -> None:
     d = EngineDriver(100_000)
     d.tool_end("gone")
