@@ -69,7 +69,7 @@ def read_model_call(request: "httpx2.Request") -> ModelCall | None:
         endpoint=endpoint,
         model=model,
         input_chars=_count_chars(content),
-        max_output_tokens=limit if isinstance(limit, int) and limit > 0 else None,
+        max_output_tokens=limit if type(limit) is int and limit > 0 else None,
         timeout_s=_read_timeout(request),
         adds_usage=adds_usage,
         content=_with_usage(content, body) if adds_usage else content,

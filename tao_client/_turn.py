@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
 from tao_client import _connection, _events, semconv
 from tao_client._channel import drive, drive_async
@@ -19,10 +19,14 @@ from tao_client._session import Session, end_of
 if TYPE_CHECKING:
     from tao_client._connection import Connection
 
+Number = TypeVar("Number", int, float)
 Outcome = Literal["completed", "error", "cancelled"]
 
 SERVED_BY_LENGTH_MAX = 512
 """A longer header names no backend."""
+MOST_TOKENS = 100_000_000
+LONGEST_TIMEOUT_S = 31_536_000.0
+"""Callers write "no limit" as a huge number or as infinity, which the coordinator would refuse."""
 
 
 class Turn:
@@ -201,10 +205,10 @@ class Turn:
             agent=session.agent,
             model=self._model,
             input_tokens=input_tokens,
-            max_output_tokens=self._max_output_tokens,
+            max_output_tokens=_within(self._max_output_tokens, MOST_TOKENS),
             priority=session.priority,
             tenant=session.tenant,
-            timeout_s=self._timeout_s,
+            timeout_s=_within(self._timeout_s, LONGEST_TIMEOUT_S),
             released=session.undelivered_release(),
         )
 
@@ -213,3 +217,8 @@ class Turn:
             self._grant = grant
             self._lease = HeldLease(grant.lease_id, grant.endpoint)
             connection.courier.keep(self._lease)
+
+
+def _within(limit: Number | None, most: Number) -> Number | None:
+    """The limit; None, which is no limit, where it is none that anybody means."""
+    return limit if limit is not None and limit <= most else None

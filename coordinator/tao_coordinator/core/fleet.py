@@ -29,10 +29,11 @@ def added(state: State, event: BackendAdded, now_s: float) -> list[Effect]:
             capacity_scale=1.0,
         )
     elif backend.base_url != event.base_url:
-        # Another engine under the same name: what was known of the first is not true of it.
         ledger.lose_backend(state, backend, now_s)
-        backend.healthy, backend.sampled_s = False, None
-        backend.capacity_reported_tokens = backend.prefix_cache_queries_tokens = None
+        backend.forget_engine()
+    told = (event.capacity_tokens, event.capacity_scale)
+    if told != (backend.capacity_override_tokens, backend.capacity_scale):
+        backend.forget_capacity_factor()
     backend.base_url = event.base_url
     backend.capacity_override_tokens = event.capacity_tokens
     backend.capacity_scale = event.capacity_scale

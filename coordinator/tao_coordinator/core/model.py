@@ -207,6 +207,7 @@ class Backend:
     """What the engine's own events say is cached, by session id, shared prefix included."""
     rates: BackendRates = field(default_factory=BackendRates)
     evidence: CacheEvidence = field(default_factory=CacheEvidence)
+    """Another object where its capacity is to be estimated from the beginning."""
     capacity_factor: float = 1.0
     """gamma: what the capacity controller makes of the reported capacity."""
     shared_prefix: SharedPrefix = field(default_factory=SharedPrefix)
@@ -246,6 +247,22 @@ class Backend:
     def is_empty(self) -> bool:
         """No call in flight and no unreleased seat."""
         return self.num_committed == 0 and self.cache.in_flight_tokens == 0
+
+    def forget_engine(self) -> None:
+        """Another one is there now: what was learned of the one before is not true of it."""
+        self.healthy, self.sampled_s = False, None
+        self.capacity_reported_tokens = self.prefix_cache_queries_tokens = None
+        self.models = ()
+        self.rates = BackendRates()
+        self.shared_prefix = SharedPrefix()
+        self.reports = CacheReports()
+        self.next_forced_s = 0.0
+        self.forget_capacity_factor()
+
+    def forget_capacity_factor(self) -> None:
+        """What it corrected is reported anew."""
+        self.evidence = CacheEvidence()
+        self.capacity_factor = 1.0
 
     def serves(self, model: str) -> bool:
         """True when the model is served or either side does not say."""

@@ -190,3 +190,11 @@ def test_turn_asks_nobody_while_the_coordinator_is_away(coordinator: Coordinator
         coordinator.health_status = 503
         asyncio.run(main())
     assert len(coordinator.leases) == 1
+
+
+@pytest.mark.parametrize("no_limit", [float("inf"), float("nan"), 1e12])
+def test_limits_that_are_none_are_not_told(coordinator: CoordinatorStub, no_limit: float) -> None:
+    """The coordinator refuses them, and the agent would never be scheduled."""
+    with tao.session("s") as s, s.turn(max_output_tokens=2**31 - 1, timeout_s=no_limit) as turn:
+        assert turn.receipt is not None
+    assert not {"max_output_tokens", "timeout_s"} & coordinator.leases[0].json.keys()

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from tao_coordinator.core.evidence import CacheEvidence
 from tao_coordinator.core.state import State
 from tao_coordinator.scheduling.control import pass_through
 from tao_coordinator.scheduling.control.capacity_estimate import CapacityEstimate
@@ -21,7 +22,8 @@ class ControlLoop:
 
     def __init__(self) -> None:
         """Start with every estimate at 1."""
-        self._estimates: dict[str, CapacityEstimate] = {}
+        self._estimates: dict[str, tuple[CacheEvidence, CapacityEstimate]] = {}
+        """By backend id, for the evidence that it was made from."""
 
     def correct(self, state: State) -> Corrections:
         """Look at the evidence since the last tick."""
@@ -30,7 +32,10 @@ class ControlLoop:
         for gone in self._estimates.keys() - state.backends.keys():
             del self._estimates[gone]
         for backend in state.backends.values():
-            estimate = self._estimates.setdefault(backend.backend_id, CapacityEstimate())
+            evidence, estimate = self._estimates.get(backend.backend_id, (None, None))
+            if estimate is None or evidence is not backend.evidence:
+                estimate = CapacityEstimate()
+                self._estimates[backend.backend_id] = backend.evidence, estimate
             factor = estimate.correct(
                 backend.evidence, typical.prediction_quality, state.parameters
             )
