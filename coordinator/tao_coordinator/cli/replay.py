@@ -132,12 +132,20 @@ def run(arguments: argparse.Namespace) -> int:
     report: Path | None = arguments.report
     if report is not None and not report.parent.is_dir():
         raise ConfigurationError(f"--report {report}: there is no folder {report.parent}")
+    for flag, file in (("--report", report), ("--keep", arguments.keep)):
+        if file is not None and file.exists() and not file.is_file():
+            raise ConfigurationError(f"{flag} {file} is no file")
     plan = make_plan(_settings(arguments))
     tell_skipped(plan.skipped)
     if plan.short_sessions:
         print(
             f"tao: {plan.short_sessions} of {plan.short_sessions + plan.recorded_sessions} sessions"
             f" are left out: fewer than {TURNS_MIN} model calls with known prompts",
+            file=sys.stderr,
+        )
+    if plan.cut_sessions:
+        print(
+            f"tao: {plan.cut_sessions} sessions end early: a pool cannot hold them to their end",
             file=sys.stderr,
         )
     load = "as they arrived"
@@ -154,15 +162,16 @@ def run(arguments: argparse.Namespace) -> int:
         report=lambda text: print(f"replay: {text}", file=sys.stderr, flush=True),
     )
     found = reading.find(plan, results)
-    if report is not None:
-        from tao_coordinator.replay import page
-
-        report.write_text(page.html(found, _command(arguments)), encoding="utf-8")
-        print(f"tao: wrote {report}", file=sys.stderr)
     if arguments.json:
         print(json.dumps(found.to_json(), indent=1))
     else:
         _show(found)
+    if report is not None:
+        # Last: a full disk must not cost what hours of runs have found.
+        from tao_coordinator.replay import page
+
+        report.write_text(page.html(found, _command(arguments)), encoding="utf-8")
+        print(f"tao: wrote {report}", file=sys.stderr)
     return 0
 
 
@@ -198,9 +207,9 @@ def _settings(arguments: argparse.Namespace) -> "ReplaySettings":
         pressure=arguments.pressure,
         as_arrived=arguments.as_arrived,
         sessions=arguments.sessions,
-        shared_tokens=max(0, arguments.shared_tokens),
-        gap_s_max=max(0.0, arguments.gap_max),
-        turns_max=max(1, arguments.turns_max),
+        shared_tokens=arguments.shared_tokens,
+        gap_s_max=arguments.gap_max,
+        turns_max=arguments.turns_max,
         context_tokens_max=max(1, arguments.context_max),
         seeds=seeds,
         with_fewer_backends=not arguments.same_fleet,

@@ -6,6 +6,7 @@ from typing import Final
 
 import numpy as np
 
+from tao_coordinator.errors import ConfigurationError
 from tao_coordinator.replay.plan import ReplayPlan, panel_name
 from tao_coordinator.study.cell import CellResult
 from tao_coordinator.study.statistics import Interval, mean_interval, ratio_interval
@@ -86,7 +87,11 @@ class Findings:
 
 
 def find(plan: ReplayPlan, results: Sequence[CellResult]) -> Findings:
-    """Read the answers off the results, which are in the order of the plan's cells."""
+    """Read the answers off the results, which are in the order of the plan's cells.
+
+    Raises:
+        ConfigurationError: under one policy no session ended: there is nothing to compare.
+    """
     full = panel_name(plan.settings.num_backends)
     texts = [policy.text for policy in plan.settings.policies]
     ours = _tasks(plan, results, full, OURS) if OURS in texts else None
@@ -125,6 +130,8 @@ def _arm(
         for name in names
     }
     tasks = _tasks(plan, results, full, arm)
+    if not tasks:
+        raise ConfigurationError(f"under {arm} not one session came to its end")
     shares = np.linspace(0.0, 100.0, QUANTILES + 1)
     by_backends = {
         int(cell.x): float(np.mean(list(_tasks(plan, results, cell.panel, arm).values())))
@@ -160,8 +167,8 @@ def _sentences(plan: ReplayPlan, arms: Sequence[ArmFindings]) -> list[str]:
         )
     elif ratio.high < 1.0:
         found.append(
-            f"{best.arm} is better here: {best.task_s.value:,.0f} s per task on average against "
-            f"{ours.task_s.value:,.0f} s under tao."
+            f"{best.arm} is better here: {best.task_s.value:,.0f} s per task on average, "
+            f"{100 * (1 - ratio.value):.1f} % less than under tao ({ours.task_s.value:,.0f} s)."
         )
     else:
         found.append(
@@ -178,9 +185,12 @@ def _sentences(plan: ReplayPlan, arms: Sequence[ArmFindings]) -> list[str]:
     if routers:
         router = min(routers, key=lambda arm: arm.task_s.value)
         less = 100 * (1 - ours.task_s.value / router.task_s.value)
+        takes = f"{abs(less):.0f} % {'less' if less >= 0 else 'more'}"
+        if abs(less) < 0.5:
+            takes = "as long"
         found.append(
             f"Against {router.arm}, which only routes ({router.task_s.value:,.0f} s per task), tao "
-            f"takes {abs(less):.0f} % {'less' if less >= 0 else 'more'}."
+            f"takes {takes}."
         )
         found += _saved(plan, ours, router)
     return found
@@ -192,14 +202,12 @@ def _saved(plan: ReplayPlan, ours: ArmFindings, best: ArmFindings) -> list[str]:
     if len(ours.task_s_by_backends) < 2:
         return []
     limit_s = EQUAL * best.task_s.value
-    enough = [n for n, task_s in ours.task_s_by_backends.items() if task_s <= limit_s]
-    # Sizes between those tried are not claimed, nor one size that is quick by chance.
-    sizes = sorted(ours.task_s_by_backends, reverse=True)
-    fewest = None
-    for size in sizes:
-        if size not in enough:
-            break
-        fewest = size
+    fewest, without_us = _fewest_backends(ours, limit_s), _fewest_backends(best, limit_s)
+    if without_us is not None and without_us < full and (fewest is None or without_us <= fewest):
+        return [
+            f"{without_us} of {full} backends give that latency under {best.arm} too: "
+            f"{full - without_us} could be saved without tao."
+        ]
     if fewest is None:
         return []
     if fewest == full:
@@ -208,3 +216,14 @@ def _saved(plan: ReplayPlan, ours: ArmFindings, best: ArmFindings) -> list[str]:
         f"With tao {fewest} of {full} backends give the latency of {best.arm} on all {full}: "
         f"{full - fewest} could be saved."
     ]
+
+
+def _fewest_backends(arm: ArmFindings, limit_s: float) -> int | None:
+    """The smallest fleet such that it and all larger ones that were tried keep the limit."""
+    fewest = None
+    for size in sorted(arm.task_s_by_backends, reverse=True):
+        # Sizes between those tried are not claimed, nor one size that is quick by chance.
+        if not arm.task_s_by_backends[size] <= limit_s:
+            break
+        fewest = size
+    return fewest

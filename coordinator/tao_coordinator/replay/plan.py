@@ -5,10 +5,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tao_coordinator.errors import ConfigurationError
+from tao_coordinator.simulation.fleet import BLOCK_SIZE
+from tao_coordinator.simulation.trace_sessions import TURNS_MIN
 from tao_coordinator.study.cell import Cell, engine_named
 from tao_coordinator.study.policy_choice import PolicyChoice
 from tao_coordinator.study.workload_choice import WorkloadChoice
-from tao_coordinator.traces.records import Skipped
+from tao_coordinator.traces.records import MalformedTrace, Skipped
 
 DEFAULT_POLICIES: Final = (
     "tao",
@@ -65,8 +67,16 @@ class ReplaySettings:
             raise ConfigurationError("--sessions must be at least 1")
         if self.as_arrived and (self.sessions or self.workers):
             raise ConfigurationError("--as-arrived goes with neither --workers nor --sessions")
+        if self.shared_tokens < 0:
+            raise ConfigurationError("--shared-tokens must not be negative")
+        if not self.gap_s_max >= 0.0:
+            raise ConfigurationError("--gap-max must not be negative")
+        if self.turns_max < TURNS_MIN:
+            raise ConfigurationError(f"--turns-max must be at least {TURNS_MIN}")
         if not self.policies or not self.seeds:
             raise ConfigurationError("a replay needs a policy and a seed")
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ConfigurationError("--seeds must be different from each other")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +94,8 @@ class ReplayPlan:
     """Such as can be run."""
     short_sessions: int
     """Such as cannot: too few model calls with a known prompt."""
+    cut_sessions: int
+    """Such as outgrow a pool: they end before the model call that no backend could take."""
     skipped: Skipped
     """Rows of the trace that could not be read."""
 
@@ -92,6 +104,7 @@ def make_plan(settings: ReplaySettings) -> ReplayPlan:
     """Put the runs together.
 
     Raises:
+        ConfigurationError: the pools hold no session, or arrivals are wanted that nobody knows.
         MalformedTrace: nothing in the trace can be run.
         OSError: it cannot be read.
     """
@@ -106,9 +119,13 @@ def make_plan(settings: ReplaySettings) -> ReplayPlan:
         context_tokens_max=settings.context_tokens_max,
         as_recorded=settings.sessions is None,
     )
-    recorded = len(workload.recorded())
-    number = recorded if settings.sessions is None else settings.sessions
     pool = settings.capacity_tokens or engine_named(settings.engine).kv_capacity_tokens
+    workload, cut_sessions = _fitting(workload, settings.policies, pool)
+    scripts = workload.recorded()
+    recorded = len(scripts)
+    number = recorded if settings.sessions is None else settings.sessions
+    if settings.as_arrived and any(script.arrival_s is None for script in scripts):
+        raise ConfigurationError("--as-arrived: the trace does not tell when its sessions arrived")
     base = Cell(
         panel="",
         arm="",
@@ -138,8 +155,29 @@ def make_plan(settings: ReplaySettings) -> ReplayPlan:
         footprint,
         recorded,
         short_sessions=len(trace.sessions) - recorded,
+        cut_sessions=cut_sessions,
         skipped=trace.skipped,
     )
+
+
+def _fitting(
+    workload: WorkloadChoice, policies: Sequence[PolicyChoice], pool_tokens: int
+) -> tuple[WorkloadChoice, int]:
+    """The sessions as far as the smallest pool that a policy is told can hold them."""
+    told_tokens = int(pool_tokens * min(1.0, *(policy.capacity_scale for policy in policies)))
+    # An engine's pool is whole blocks.
+    told_tokens -= told_tokens % BLOCK_SIZE
+    if told_tokens >= workload.context_tokens_max:
+        return workload, 0
+    whole = workload.recorded()
+    fitting = replace(workload, context_tokens_max=told_tokens)
+    try:
+        num_turns = {script.session_id: len(script.turns) for script in fitting.recorded()}
+    except MalformedTrace:
+        raise ConfigurationError(
+            f"a pool of {told_tokens:,} tokens does not hold {TURNS_MIN} model calls of any session"
+        ) from None
+    return fitting, sum(num_turns.get(one.session_id, 0) < len(one.turns) for one in whole)
 
 
 def _cells(settings: ReplaySettings, base: Cell, pool_tokens: int) -> list[Cell]:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from replay_traces import settings, write_trace
 
+from tao_coordinator.errors import ConfigurationError
 from tao_coordinator.replay import page
 from tao_coordinator.replay.findings import Findings, find
 from tao_coordinator.replay.plan import ReplayPlan, make_plan
@@ -77,6 +78,31 @@ def test_one_lucky_small_fleet_saves_nothing(plan: ReplayPlan) -> None:
     assert "tao needs all 3 backends for the latency of thunderagent on 3." in (
         findings(plan, lucky).sentences
     )
+
+
+def test_what_any_policy_would_save_is_not_said_of_tao(plan: ReplayPlan) -> None:
+    idle = {**BETTER, ("thunderagent", 2): 203.0, ("tao", 2): 150.0}
+    assert findings(plan, idle).sentences[1] == (
+        "2 of 3 backends give that latency under thunderagent too: 1 could be saved without tao."
+    )
+    # One less with tao is tao's doing.
+    with_one_less = {**idle, ("tao", 1): 190.0}
+    assert "With tao 1 of 3" in findings(plan, with_one_less).sentences[1]
+
+
+def test_difference_too_small_to_be_seen_in_seconds_is_said_in_percent(plan: ReplayPlan) -> None:
+    close = {**BETTER, ("tao", 3): 200.4, ("round-robin", 3): 200.6}
+    first, *_, router = (s for s in findings(plan, close).sentences if "could" not in s)
+    assert first == (
+        "thunderagent is better here: 200 s per task on average, 0.2 % less than under tao (200 s)."
+    )
+    assert router == "Against round-robin, which only routes (201 s per task), tao takes as long."
+
+
+def test_policy_under_which_nothing_ends_is_an_error(plan: ReplayPlan) -> None:
+    results = [CellResult(cell.cell_id, {"unfinished": 4.0}) for cell in plan.cells]
+    with pytest.raises(ConfigurationError, match="not one session"):
+        find(plan, results)
 
 
 def test_page_needs_nothing_but_itself_and_hostile_names_stay_text(plan: ReplayPlan) -> None:

@@ -41,8 +41,27 @@ def test_drawn_sessions_may_be_more_than_were_recorded(tmp_path: Path) -> None:
     assert len(cell.workload.sessions(cell.sessions, 1)) == 11
 
 
+def test_sessions_that_outgrow_a_pool_are_cut_and_counted(tmp_path: Path) -> None:
+    """Contexts of 4,100, 6,100, ... 12,100 tokens in blocks of 64; `tao-paper` is told 0.9."""
+    trace = write_trace(tmp_path / "t.jsonl")
+    assert make_plan(settings(trace, capacity_tokens=13_512)).cut_sessions == 0
+    plan = make_plan(settings(trace, capacity_tokens=13_511))
+    assert plan.cut_sessions == 4
+    assert {len(one.turns) for one in plan.cells[0].workload.recorded()} == {4}
+    with pytest.raises(ConfigurationError, match="a pool of 7,360 tokens does not hold 3 model"):
+        make_plan(settings(trace, capacity_tokens=8_200))
+
+
+def test_arrivals_that_nobody_knows_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="--as-arrived"):
+        make_plan(settings(write_trace(tmp_path / "t.jsonl"), as_arrived=True))
+
+
 def test_arrivals_take_the_place_of_workers(tmp_path: Path) -> None:
-    plan = make_plan(settings(write_trace(tmp_path / "t.jsonl"), as_arrived=True))
+    trace = write_trace(tmp_path / "t.jsonl")
+    rows = [json.loads(line) for line in trace.read_text().splitlines()]
+    trace.write_text("".join(json.dumps(row | {"timestamp": 7}) + "\n" for row in rows))
+    plan = make_plan(settings(trace, as_arrived=True))
     assert (plan.workers, plan.pressure) == (0, 0.0)
     assert all(cell.as_arrived and cell.workers is None for cell in plan.cells)
 
@@ -55,6 +74,11 @@ def test_arrivals_take_the_place_of_workers(tmp_path: Path) -> None:
         {"pressure": 0.0},
         {"capacity_tokens": 10},
         {"sessions": 0},
+        {"shared_tokens": -1},
+        {"gap_s_max": -1.0},
+        {"gap_s_max": float("nan")},
+        {"turns_max": 2},
+        {"seeds": (1, 1)},
         {"policies": ()},
         {"as_arrived": True, "workers": 3},
         {"engine": "tpu"},
