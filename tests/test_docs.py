@@ -42,7 +42,7 @@ def commands(text: str) -> list[list[str]]:
     blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
     spans = re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
     lines = [line for block in blocks for line in block.splitlines()] + spans
-    found = [re.search(r"(?:^|[\s/])tao ([^\n#;&]+)", line) for line in lines]
+    found = [re.search(r"(?:^|[\s/])tao ([a-z][^\n#;&]*)", line) for line in lines]
     return [match.group(1).split() for match in found if match]
 
 
