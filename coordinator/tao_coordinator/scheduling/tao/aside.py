@@ -167,9 +167,11 @@ def _worth_of_room(before: PlacementProblem, live: PlacementProblem, allowed: Bo
     weights = np.minimum(before.weights, live.weights)
     lighter = np.where(allowed, np.maximum(0, before.weights - live.weights), 0).sum(axis=0)
     gained = np.maximum(0, live.budgets - before.budgets) + lighter
+    # Sessions have credit on a backend or two: of a thousand, few columns need to be looked at.
+    rows, columns = (allowed & (live.credits > 0)).nonzero()
     worth = 0.0
-    for b in gained.nonzero()[0].tolist():
-        use = (allowed[:, b] & (live.credits[:, b] > 0)).nonzero()[0]
+    for b in np.unique(columns[gained[columns] > 0]).tolist():
+        use = rows[columns == b]
         credits, sizes = live.credits[use, b], np.maximum(1, weights[use, b])
         order = np.argsort(-credits / sizes, kind="stable")
         credits, sizes = credits[order], sizes[order]
