@@ -7,16 +7,17 @@ newest request loses its blocks and computes them again later.
 
 The model is exact step by step, but it does not simulate every step: a stretch of pure decode steps
 in which nothing can change is one event, and the token times inside it follow from the step law. A
-request that arrives, or is aborted, cuts the stretch at the next step boundary.
+request that arrives, or is aborted, cuts the stretch at the next step boundary; so does the end of
+a load where the engine has a host tier (`host_tier`).
 """
 
-import math
 from collections import deque
 from typing import Final
 
 from tao_coordinator.simulation.block_pool import BlockPool
 from tao_coordinator.simulation.decode_batch import DecodeBatch
 from tao_coordinator.simulation.engine_constants import EngineConstants
+from tao_coordinator.simulation.host_tier import HostTier, HostTierSpec
 from tao_coordinator.simulation.request import (
     BackendSnapshot,
     LiveRequest,
@@ -25,6 +26,7 @@ from tao_coordinator.simulation.request import (
     SimRequest,
     check_request,
 )
+from tao_coordinator.simulation.stretch import Stretch
 
 TOKEN_BUDGET: Final = 8192
 """Tokens that one step computes at most, decoding sequences included."""
@@ -42,6 +44,7 @@ class BackendModel:
             default.
         token_budget: Tokens per step.
         max_sequences: Requests that run at the same time.
+        host_tier: Host memory below the pool; `None`: what is evicted is lost.
     """
 
     def __init__(
@@ -52,6 +55,7 @@ class BackendModel:
         capacity_tokens: int | None = None,
         token_budget: int = TOKEN_BUDGET,
         max_sequences: int = MAX_SEQUENCES,
+        host_tier: HostTierSpec | None = None,
     ) -> None:
         if block_size < 1:
             raise ValueError(f"block_size must be at least 1, not {block_size}")
@@ -62,6 +66,7 @@ class BackendModel:
         self.constants = constants
         self.block_size = block_size
         self.pool = BlockPool(capacity_tokens // block_size)
+        self.host = HostTier(host_tier, block_size)
         self._token_budget = token_budget
         self._max_sequences = max_sequences
         self._live: dict[str, LiveRequest] = {}
@@ -71,16 +76,13 @@ class BackendModel:
         self._batch = DecodeBatch(block_size)
         self._aborting: list[LiveRequest] = []
         self._outputs: list[SimOutput] = []
-        # The step or stretch under way: its start, its number of steps (0: idle), its prompt
-        # chunks.
-        self._start_s = 0.0
-        self._num_steps = 0
-        self._end_s = 0.0
-        self._chunks: list[tuple[LiveRequest, int]] = []
+        self._stretch = Stretch(constants, self._batch)  # under way
+        self._chunks: list[tuple[LiveRequest, int]] = []  # of its prompts
         self._taken_blocks = 0  # taken already for the decoding sequences of this stretch
         self._now_s = 0.0
         self._prefix_queries_tokens = 0
         self._prefix_hits_tokens = 0
+        self._host_hits_tokens = 0
         self._prompt_tokens = 0
         self._generation_tokens = 0
         self._prefilled_tokens = 0
@@ -108,10 +110,7 @@ class BackendModel:
         live = LiveRequest(request)
         self._live[request.request_id] = live
         if not self._waiting:  # behind others it could not start before them
-            if self._num_steps:
-                self._cut_stretch(now_s)
-            else:
-                self._end_s = now_s  # idle: a step begins once all that arrives now is here
+            self._look_again(now_s)
         self._waiting.append(live)
 
     def abort(self, now_s: float, request_id: str) -> bool:
@@ -129,15 +128,18 @@ class BackendModel:
             was_first = live is self._waiting[0]
             self._waiting.remove(live)
             if was_first and self._waiting:
-                self._cut_stretch(now_s)  # the next one may fit where this one did not
+                self._look_again(now_s)  # the next one may fit where this one did not
+        elif live.phase is Phase.LOADING:
+            self.host.drop(live, self.pool, -(-live.target_tokens // self.block_size))
+            self._look_again(now_s)
         else:
             self._aborting.append(live)
-            self._cut_stretch(now_s)
+            self._stretch.cut(now_s)
         return True
 
     def next_event_s(self) -> float | None:
         """Return when something happens next if nothing arrives; `None`: never."""
-        return self._end_s if self._num_steps or self._waiting else None
+        return self._stretch.end_s if self._is_awake else None
 
     def advance(self, now_s: float) -> list[SimOutput]:
         """Let time pass up to and including `now_s`; return the milestones since the last call."""
@@ -155,19 +157,21 @@ class BackendModel:
             return None
         if live.phase is not Phase.DECODE:
             return live.produced_tokens
-        return self._batch.produced(live) + self._steps_done(now_s)
+        return self._batch.produced(live) + self._stretch.steps_done(now_s)
 
     def snapshot(self, now_s: float) -> BackendSnapshot:
         """Return the engine's counts; `now_s` as for `produced_tokens`."""
-        steps = self._steps_done(now_s)
+        steps = self._stretch.steps_done(now_s)
         growth = max(0, self._batch.blocks_needed(steps) - self._taken_blocks)
         return BackendSnapshot(
             running=len(self._running),
-            waiting=len(self._waiting),
+            # vLLM counts those among the waiting whose blocks are still being loaded.
+            waiting=len(self._waiting) + self.host.num_requests,
             used_blocks=self.pool.num_referenced + growth,
             num_blocks=self.pool.num_blocks,
             prefix_queries_tokens=self._prefix_queries_tokens,
             prefix_hits_tokens=self._prefix_hits_tokens,
+            host_hits_tokens=self._host_hits_tokens,
             prompt_tokens=self._prompt_tokens,
             generation_tokens=self._generation_tokens + steps * self._batch.num_sequences,
             prefilled_tokens=self._prefilled_tokens,
@@ -183,82 +187,74 @@ class BackendModel:
         if now_s < self._now_s:
             raise ValueError(f"time went back from {self._now_s} to {now_s}")
         self._now_s = now_s
-        while self._num_steps or self._waiting:
-            if self._end_s > now_s or (self._end_s == now_s and not inclusive):
+        stretch = self._stretch
+        while self._is_awake:
+            if stretch.end_s > now_s or (stretch.end_s == now_s and not inclusive):
                 break
-            if self._num_steps:
+            if stretch.num_steps:
                 self._end_step()
-            self._begin_step(self._end_s)
+            self._begin_step(stretch.end_s)
 
-    def _steps_done(self, now_s: float) -> int:
-        """Return how many steps of the stretch under way have ended by `now_s`."""
-        if self._chunks or not self._num_steps or now_s <= self._start_s:
-            return 0
-        if now_s >= self._end_s:
-            return self._num_steps
-        # The length of a stretch is quadratic in its steps: solve, then come down to the truth.
-        passed_s = now_s - self._start_s
-        per_step_s = self._stretch_s(1)
-        growth_s = self._stretch_s(2) - 2 * per_step_s
-        linear_s = per_step_s - growth_s / 2
-        root_s = math.sqrt(max(0.0, linear_s**2 + 2 * growth_s * passed_s))
-        steps = min(int(2 * passed_s / (linear_s + root_s)) + 1, self._num_steps)
-        while self._start_s + self._stretch_s(steps) > now_s:
-            steps -= 1
-        return steps
+    @property
+    def _is_awake(self) -> bool:
+        """Something will happen by itself."""
+        return bool(self._stretch.num_steps or self._waiting) or self.host.is_busy
 
-    def _stretch_s(self, num_steps: int) -> float:
-        batch = self._batch
-        return self.constants.decode_s(num_steps, batch.num_sequences, batch.context_tokens)
-
-    def _cut_stretch(self, now_s: float) -> None:
-        """End the stretch under way at its first step boundary that is not before `now_s`."""
-        if self._chunks or self._num_steps <= 1:
-            return
-        steps = self._steps_done(now_s)
-        if steps == 0 or self._start_s + self._stretch_s(steps) < now_s:
-            steps += 1
-        if steps < self._num_steps:
-            self._num_steps = steps
-            self._end_s = self._start_s + self._stretch_s(steps)
+    def _look_again(self, now_s: float) -> None:
+        """The queue has changed: a step begins as soon as one can, all that arrives now in it."""
+        if self._stretch.num_steps:
+            self._stretch.cut(now_s)
+        else:
+            self._stretch.end_s = now_s
 
     # --- a step begins --------------------------------------------------------------------------
 
     def _begin_step(self, now_s: float) -> None:
         batch, pool = self._batch, self.pool
-        self._start_s = now_s
+        stretch = self._stretch
+        stretch.start_s = now_s
         self._taken_blocks = 0
+        self.host.end_loads(now_s, pool)
+        has_prompts = bool(self._partial or self._waiting or self.host.loaded)
         needed = batch.blocks_needed(1)
         preempted = needed > pool.num_free
         if preempted:
             self._make_room()
-        elif self._partial or self._waiting:
+        elif has_prompts:
             # Room for the next tokens of those that decode comes before new prompts.
             pool.take(needed)
             self._taken_blocks = needed
-        if self._partial or self._waiting:
+        if has_prompts or self._waiting:
             self._plan_chunks(admit=not preempted)
         if self._chunks:
-            self._num_steps = 1
-            self._end_s = now_s + self._prefill_step_s()
+            stretch.begin_prefill(self._prefill_step_s())
         elif batch.num_sequences:
             # After a preemption the queue is looked at again after one step.
             steps = 1 if preempted else batch.steps_to_next_end()
-            self._num_steps = batch.steps_that_fit(steps, pool.num_free + self._taken_blocks)
-            self._end_s = now_s + self._stretch_s(self._num_steps)
+            stretch.begin_decode(batch.steps_that_fit(steps, pool.num_free + self._taken_blocks))
+            stretch.cut(self.host.next_s(now_s))
         else:
-            assert not self._waiting, "an idle engine can always admit the first in its queue"
-            self._num_steps = 0
+            stretch.num_steps = 0
+            if self.host.is_busy:
+                stretch.end_s = self.host.next_s(now_s)
+            else:
+                assert not self._waiting, "an idle engine can always admit the first in its queue"
 
     def _plan_chunks(self, *, admit: bool) -> None:
         budget = self._token_budget - self._batch.num_sequences
         if self._partial:
             budget -= self._schedule_chunk(self._partial, budget)
-        while admit and budget and self._waiting and len(self._running) < self._max_sequences:
-            live = self._waiting[0]
-            if not self._admit(live):
+        while admit and budget and len(self._running) < self._max_sequences:
+            if self.host.loaded:
+                live = self.host.loaded.popleft()
+                live.phase = Phase.PREFILL
+            elif self._waiting and self._admit(live := self._waiting[0]):
+                self._waiting.popleft()
+            else:
                 return
-            self._waiting.popleft()
+            if live.phase is Phase.LOADING:
+                continue
+            self._running[live] = None
             budget -= self._schedule_chunk(live, budget)
 
     def _admit(self, live: LiveRequest) -> bool:
@@ -269,14 +265,16 @@ class BackendModel:
         if holding is None:
             return False
         live.holding = holding
-        live.computed_tokens = holding.hit_blocks * size
-        live.phase = Phase.PREFILL
-        self._running[live] = None
+        pool_tokens = holding.hit_blocks * size
+        host_blocks = self.host.fetch(self._stretch.start_s, live, hit_limit)
+        live.computed_tokens = max(pool_tokens, host_blocks * size)
+        live.phase = Phase.LOADING if host_blocks else Phase.PREFILL
         if live.cached_tokens is None:
-            live.admitted_s = self._start_s
+            live.admitted_s = self._stretch.start_s
             live.cached_tokens = live.computed_tokens
             self._prefix_queries_tokens += live.target_tokens
-            self._prefix_hits_tokens += live.computed_tokens
+            self._prefix_hits_tokens += pool_tokens
+            self._host_hits_tokens += live.computed_tokens - pool_tokens
         return True
 
     def _schedule_chunk(self, live: LiveRequest, budget: int) -> int:
@@ -315,8 +313,8 @@ class BackendModel:
     # --- a step ends ----------------------------------------------------------------------------
 
     def _end_step(self) -> None:
-        batch, steps, now_s = self._batch, self._num_steps, self._end_s
-        self._busy_s += now_s - self._start_s
+        batch, steps, now_s = self._batch, self._stretch.num_steps, self._stretch.end_s
+        self._busy_s += now_s - self._stretch.start_s
         self.pool.take(batch.blocks_needed(steps) - self._taken_blocks)
         self._generation_tokens += steps * batch.num_sequences
         batch.advance(steps)
@@ -377,6 +375,7 @@ class BackendModel:
         assert live.holding is not None
         num_blocks = min(computed_tokens // self.block_size, len(live.chain))
         self.pool.publish(live.holding, num_blocks)
+        self.host.write_through(live.chain, num_blocks)
 
     def _report(self, live: LiveRequest, finished_s: float | None) -> None:
         request_id = live.request.request_id

@@ -5,12 +5,18 @@ least squares over the kernel database of AIConfigurator 0.12.0 (system h100_sxm
 0.24.0), so they are kernel times and optimistic: an end-to-end measurement of a Qwen3-30B-A3B class
 model reached about 0.6 of the predicted prefill rate, hence `prefill_derate` = 1.6 on everything
 that prefills.
+
+Reloading from host memory is bound by the GPUs' PCIe 5.0 x16 links: `LINK_BYTES_PER_S` one way with
+blocks of 0.5-2 MB (vLLM's own measurement on H100: 83.4 GB/s both ways, about 50 one way). Ranks
+load side by side, each what it keeps itself: a share of the heads, or a whole latent cache (MLA).
 """
 
 from dataclasses import dataclass
 from typing import Final
 
 MS_PER_S: Final = 1000.0
+LINK_BYTES_PER_S: Final = 50e9
+"""From host memory to one GPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +48,14 @@ class EngineConstants:
     """The longest context that the model itself supports."""
     provenance: str
     """Where the numbers come from and how far to trust them."""
+    kv_bytes_per_gpu_token: int
+    """What one GPU of the group keeps of one token's KV."""
     prefill_derate: float = 1.6
+
+    @property
+    def reload_tokens_per_s(self) -> float:
+        """KV tokens that come back from host memory in a second."""
+        return LINK_BYTES_PER_S / self.kv_bytes_per_gpu_token
 
     def decode_s(self, num_steps: int, num_sequences: int, context_tokens: int) -> float:
         """Return how long `num_steps` pure decode steps of a constant batch last.
@@ -100,6 +113,7 @@ _PRESETS: Final = (
         prefill_per_attention_ms=1.542e-06,
         kv_capacity_tokens=307_000,
         context_tokens_max=131_072,
+        kv_bytes_per_gpu_token=131_072,
         provenance=(
             "Qwen3-32B, bf16, 2 x H100. Fit over measured kernels; pool derived: 0.9 of the "
             "memory, 4 GiB per GPU of overhead, 262,144 bytes a token."
@@ -115,6 +129,7 @@ _PRESETS: Final = (
         prefill_per_attention_ms=1.759e-06,
         kv_capacity_tokens=429_000,
         context_tokens_max=131_072,
+        kv_bytes_per_gpu_token=131_072,
         provenance=(
             "Qwen3-32B, FP8 weights, 2 x H100. Fit over measured kernels; a decode base above "
             "bf16 is an oddity of the database, treat it with care. Pool derived."
@@ -130,6 +145,7 @@ _PRESETS: Final = (
         prefill_per_attention_ms=7.648e-07,
         kv_capacity_tokens=442_000,
         context_tokens_max=163_840,
+        kv_bytes_per_gpu_token=70_272,
         provenance=(
             "DeepSeek-V3, FP8, 8 x H100: timing only. The 671 GB of weights do not fit 8 x 80 GB; "
             "the pool is the one derived for 16 x H100 (MLA, 70,272 bytes a token)."
@@ -145,9 +161,11 @@ _PRESETS: Final = (
         prefill_per_attention_ms=4.612e-07,
         kv_capacity_tokens=4_400_000,
         context_tokens_max=1_048_576,
+        kv_bytes_per_gpu_token=54_886,
         provenance=(
             "DeepSeek-V4-Flash, 4 x H100. Low confidence: fit in hybrid mode with the experts as "
-            "FP8 blocks. Pool from a published preview figure; a later release reports 600,000."
+            "FP8 blocks. Pool from a published preview figure; a later release reports 600,000 "
+            "at 53.6 KiB a token on each rank, which is what a reload moves here."
         ),
     ),
     EngineConstants(
@@ -160,6 +178,7 @@ _PRESETS: Final = (
         prefill_per_attention_ms=8.472e-07,
         kv_capacity_tokens=600_000,
         context_tokens_max=202_752,
+        kv_bytes_per_gpu_token=47_104,
         provenance=(
             "GLM-4.7, FP8, 8 x H100 with expert parallelism. Low to medium confidence: a proxy "
             "with GLM shapes in the Qwen3 MoE class, no shared expert. Pool derived (bf16 KV)."
@@ -175,6 +194,7 @@ _PRESETS: Final = (
         prefill_per_attention_ms=6.4e-07,
         kv_capacity_tokens=2_237_040,
         context_tokens_max=262_144,
+        kv_bytes_per_gpu_token=24_576,
         provenance=(
             "Qwen3-Coder-30B-A3B, FP8 with FP8 KV, 2 x H100: the anchor with published end-to-end "
             "numbers. Pool measured by vLLM 0.28; prefill solved from three published kernel "

@@ -32,6 +32,7 @@ from tao_coordinator.simulation.agent_script import SessionScript
 from tao_coordinator.simulation.agents import Agents, Sent
 from tao_coordinator.simulation.backend_model import BackendModel
 from tao_coordinator.simulation.engine_constants import EngineConstants
+from tao_coordinator.simulation.host_tier import HostTierSpec
 from tao_coordinator.simulation.load import Load
 from tao_coordinator.simulation.request import RequestTooLargeError, SimRequest
 from tao_coordinator.simulation.run_record import Moment, RunRecord
@@ -50,6 +51,10 @@ class BackendSpec:
     """KV pool; the preset's own by default."""
     told_tokens: int | None = None
     """What it reports; the truth by default."""
+    host_tier: HostTierSpec | None = None
+    """Host memory below the pool."""
+    tells_host_tier: bool = True
+    """Whether the coordinator is told of it."""
 
     @property
     def pool_tokens(self) -> int:
@@ -247,6 +252,7 @@ class Fleet:
             spec.constants,
             block_size=self.settings.block_size,
             capacity_tokens=spec.pool_tokens,
+            host_tier=spec.host_tier,
         )
 
     def _join(self, index: int) -> None:
@@ -314,7 +320,7 @@ class Fleet:
             context_tokens=self.agents.context_tokens,
             kv_used=max((one.used_blocks / one.num_blocks for one in seen), default=0.0),
             prompt_tokens=sum(one.prefix_queries_tokens for one in seen),
-            cached_tokens=sum(one.prefix_hits_tokens for one in seen),
+            cached_tokens=sum(one.prefix_hits_tokens + one.host_hits_tokens for one in seen),
             generated_tokens=sum(one.generation_tokens for one in seen),
         )
 

@@ -55,6 +55,8 @@ class BackendSnapshot:
     """Prompt tokens looked up in the prefix cache, over all admitted requests."""
     prefix_hits_tokens: int
     """Those of them that were there."""
+    host_hits_tokens: int = 0
+    """Those of the others that lay in the host tier."""
     prompt_tokens: int
     """Prompt tokens of the requests that have produced their first token."""
     generation_tokens: int
@@ -100,6 +102,8 @@ class Phase(Enum):
     """Where a request stands inside the engine."""
 
     WAITING = "waiting"
+    LOADING = "loading"
+    """Has its room; its prefix comes from the host tier."""
     PREFILL = "prefill"
     DECODE = "decode"
 

@@ -17,6 +17,7 @@ from tao_coordinator.errors import ConfigurationError
 from tao_coordinator.simulation.agent_script import SessionScript
 from tao_coordinator.simulation.engine_constants import PRESETS, EngineConstants
 from tao_coordinator.simulation.fleet import BackendSpec, Fleet, FleetChange, FleetSettings
+from tao_coordinator.simulation.host_tier import HostTierSpec
 from tao_coordinator.simulation.load import ClosedLoop, Load, OpenLoop
 from tao_coordinator.simulation.run_record import RunRecord
 from tao_coordinator.simulation.synthetic import poisson_arrivals
@@ -58,6 +59,12 @@ class Cell:
     worker_changes: tuple[tuple[float, int], ...] = ()
     told_ratio: float = 1.0
     """Reported capacity over true capacity."""
+    host_ratio: float = 0.0
+    """Host tier over pool; 0: there is none."""
+    tells_host_tier: bool = True
+    """Whether the coordinator is told of the host tier."""
+    offloads_in_tools: bool = False
+    """The engine moves caches to the host during tools, as TokenCake does."""
     changes: tuple[FleetChange, ...] = ()
     end_s: float = 1e6
     warm_s: float = 0.0
@@ -78,6 +85,9 @@ class Cell:
         facts = asdict(self)
         for name in ("panel", "arm", "x"):
             del facts[name]
+        if not self.host_ratio:  # as before there were tiers: older results count still
+            for name in ("host_ratio", "tells_host_tier", "offloads_in_tools"):
+                del facts[name]
         text = json.dumps([REVISION, facts], sort_keys=True)
         return hashlib.blake2b(text.encode(), digest_size=10).hexdigest()
 
@@ -91,8 +101,19 @@ class Cell:
                 constants=constants,
                 capacity_tokens=pool,
                 told_tokens=int(self.told_ratio * pool),
+                host_tier=self._host_tier(constants, pool),
+                tells_host_tier=self.tells_host_tier,
             )
             for pool in pools
+        )
+
+    def _host_tier(self, constants: EngineConstants, pool_tokens: int) -> HostTierSpec | None:
+        if not self.host_ratio:
+            return None
+        return HostTierSpec(
+            tokens=int(self.host_ratio * pool_tokens),
+            reload_tokens_per_s=constants.reload_tokens_per_s,
+            is_written_through=not self.offloads_in_tools,
         )
 
     def num_workers(self) -> int:
