@@ -37,6 +37,7 @@ _HEADER_NAME = re.compile(r"[A-Za-z0-9-]{1,64}")
 _TARGET = re.compile(r"[\x21-\x7e]{1,256}")
 _RANKS_MAX = 1_024
 _CAPACITY_TOKENS_MAX = 10**12
+_RELOAD_TOKENS_PER_S_MAX = 1e12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +52,11 @@ class BackendConfig:
     """KV pool in tokens by the operator's word; `None`: what the engine reports."""
     capacity_scale: float = 1.0
     """Factor on the capacity, for engines that report it wrongly. (0, 100]."""
+    host_tier_tokens: int | None = None
+    """KV tokens that its host memory keeps (vLLM's offloading connector, HiCache, LMCache), those
+    that the pool holds too included; `None`: what is evicted is lost."""
+    host_reload_tokens_per_s: float | None = None
+    """KV tokens a second from there to the pool; needed with `host_tier_tokens`."""
     engine_kind: str = "auto"
     """One of `ENGINE_KINDS`."""
     data_parallel_rank: int | None = None
@@ -84,6 +90,7 @@ class BackendConfig:
         self._check_names()
         self._check_urls()
         self._check_capacity()
+        self._check_host_tier()
 
     def _check_names(self) -> None:
         if not _BACKEND_ID.fullmatch(self.backend_id):
@@ -178,6 +185,24 @@ class BackendConfig:
             raise ConfigurationError(
                 f"backend {self.backend_id}: --redirect cannot tell a gateway, or a rank, which"
                 " engine is meant; leave it out and calls are relayed"
+            )
+
+    def _check_host_tier(self) -> None:
+        tokens, rate = self.host_tier_tokens, self.host_reload_tokens_per_s
+        if (tokens is None) != (rate is None):
+            raise ConfigurationError(
+                f"backend {self.backend_id}: --host-tier-tokens and --host-reload-tokens-per-s"
+                " go together: how much the host keeps, and how fast it comes back"
+            )
+        if tokens is not None and not 1 <= tokens <= _CAPACITY_TOKENS_MAX:
+            raise ConfigurationError(
+                f"backend {self.backend_id}: --host-tier-tokens must be in"
+                f" 1..{_CAPACITY_TOKENS_MAX}, got {tokens}"
+            )
+        if rate is not None and not 1.0 <= rate <= _RELOAD_TOKENS_PER_S_MAX:
+            raise ConfigurationError(
+                f"backend {self.backend_id}: --host-reload-tokens-per-s must be in"
+                f" 1..{_RELOAD_TOKENS_PER_S_MAX:.0f}, got {rate}"
             )
 
 

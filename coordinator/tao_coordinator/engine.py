@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tao_coordinator.core import expiry, fleet, granting, intake, ledger, telemetry
+from tao_coordinator.core import expiry, fleet, granting, intake, invariants, ledger, telemetry
 from tao_coordinator.core.effects import Effect, Hold, Reject, RejectReason
 from tao_coordinator.core.events import (
     Event,
@@ -197,7 +197,7 @@ class Engine:
 
     def check(self) -> None:
         """Assert every invariant; O(everything), for tests and simulation."""
-        self.state.check()
+        invariants.check(self.state)
 
     # --- turns -----------------------------------------------------------------------------------
 
@@ -383,7 +383,7 @@ class Engine:
         for backend_id, factor in corrections.capacity_factors.items():
             backend = state.backends[backend_id]
             backend.capacity_factor = factor
-            backend.cache.evict(state.pool_tokens(backend))
+            ledger.fit_caches(state, backend)
 
     def _informs(self, apply: Callable[[State, Any, float], None]) -> Callable[[Any], None]:
         def handle(event: Any) -> None:

@@ -103,6 +103,18 @@ def _register_backends(parser: argparse.ArgumentParser) -> None:
         metavar="[ID=]FACTOR",
         help="factor on the capacity of a backend (or of all); repeatable",
     )
+    backends.add_argument(
+        "--host-tier-tokens",
+        action="append",
+        metavar="[ID=]TOKENS",
+        help="KV tokens that a backend's host memory keeps below its pool; repeatable",
+    )
+    backends.add_argument(
+        "--host-reload-tokens-per-s",
+        action="append",
+        metavar="[ID=]RATE",
+        help="KV tokens a second that come back from there; repeatable",
+    )
 
 
 def _register_journal(parser: argparse.ArgumentParser) -> None:
@@ -222,21 +234,15 @@ def _backends_from(
     """What flags and variables say of backends one by one: engines, and names of several."""
     backends = _backends(arguments.backend or _words(environment, "TAO_BACKENDS"))
     known = frozenset(backends)
-    capacities = _per_backend(
-        "--capacity", arguments.capacity or _words(environment, "TAO_CAPACITY"), known
-    )
-    scales = _per_backend(
-        "--capacity-scale",
-        arguments.capacity_scale or _words(environment, "TAO_CAPACITY_SCALE"),
-        known,
-    )
 
-    kinds = _per_backend("--engine", arguments.engine or _words(environment, "TAO_ENGINE"), known)
-    ranks = _per_backend(
-        "--data-parallel-ranks",
-        arguments.data_parallel_ranks or _words(environment, "TAO_DATA_PARALLEL_RANKS"),
-        known,
-    )
+    def said(flag: str) -> Mapping[str, str]:
+        name = flag.removeprefix("--").replace("-", "_")
+        texts = getattr(arguments, name) or _words(environment, f"TAO_{name.upper()}")
+        return _per_backend(flag, texts, known)
+
+    capacities, scales = said("--capacity"), said("--capacity-scale")
+    host_tokens, reload_rates = said("--host-tier-tokens"), said("--host-reload-tokens-per-s")
+    kinds, ranks = said("--engine"), said("--data-parallel-ranks")
     keys = _backend_keys(arguments.backend_api_key or _words(environment, "TAO_BACKEND_API_KEY"))
     redirects = arguments.redirect or _words(environment, "TAO_REDIRECT")
     for flag, named in (("--backend-api-key", keys), ("--redirect", redirects)):
@@ -248,8 +254,14 @@ def _backends_from(
         backend = BackendConfig(
             backend_id=backend_id,
             base_url=_resolvable(url) if is_name else url,
-            capacity_tokens=_tokens(capacities.get(backend_id)),
+            capacity_tokens=_tokens("--capacity", capacities.get(backend_id)),
             capacity_scale=_number("--capacity-scale", scales.get(backend_id, "1")),
+            host_tier_tokens=_tokens("--host-tier-tokens", host_tokens.get(backend_id)),
+            host_reload_tokens_per_s=(
+                _number("--host-reload-tokens-per-s", reload_rates[backend_id])
+                if backend_id in reload_rates
+                else None
+            ),
             engine_kind=kinds.get(backend_id, "auto"),
             api_key=keys.get(backend_id, keys.get("*")),
             redirect=backend_id in redirects or "*" in redirects,
@@ -354,8 +366,8 @@ def _refuse_unknown(flag: str, named: Iterable[str], known: frozenset[str]) -> N
             )
 
 
-def _tokens(text: str | None) -> int | None:
-    return None if text is None else _integer("--capacity", text)
+def _tokens(flag: str, text: str | None) -> int | None:
+    return None if text is None else _integer(flag, text)
 
 
 def _integer(flag: str, text: str) -> int:

@@ -190,6 +190,10 @@ class BackendAdded:
     capacity_tokens: int | None = None
     """Override by the operator; `None`: what the engine reports."""
     capacity_scale: float = 1.0
+    host_tier_tokens: int | None = None
+    """KV tokens that its host memory holds below the pool; `None`: what is evicted is lost."""
+    host_reload_tokens_per_s: float | None = None
+    """From there to the pool; told together with `host_tier_tokens`."""
     affinity_headers: Headers = ()
     """What goes along with every turn that runs there, as the service understands it."""
     served_by: Headers = ()

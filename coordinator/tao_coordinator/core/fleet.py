@@ -13,6 +13,7 @@ from tao_coordinator.core.events import (
     BackendSampled,
     BackendUnreachable,
 )
+from tao_coordinator.core.host_tier import HostTier
 from tao_coordinator.core.intake import refuse_stranded
 from tao_coordinator.core.model import Backend
 from tao_coordinator.core.state import State
@@ -37,11 +38,22 @@ def added(state: State, event: BackendAdded, now_s: float) -> list[Effect]:
     backend.base_url = event.base_url
     backend.capacity_override_tokens = event.capacity_tokens
     backend.capacity_scale = event.capacity_scale
+    _tell_host_tier(backend, event)
     backend.affinity_headers = event.affinity_headers
     backend.served_by = event.served_by
     backend.draining = False
     state.fleet_changed()
     return _refuse_stranded(state)
+
+
+def _tell_host_tier(backend: Backend, event: BackendAdded) -> None:
+    tokens, rate = event.host_tier_tokens, event.host_reload_tokens_per_s
+    if not tokens or not rate:
+        backend.host = None
+    elif backend.host is None:
+        backend.host = HostTier(tokens, rate)
+    else:  # what lies there is still there
+        backend.host.tokens, backend.host.reload_tokens_per_s = tokens, rate
 
 
 def drained(state: State, event: BackendDrained, now_s: float) -> list[Effect]:

@@ -49,6 +49,16 @@ class SessionGrowth:
         self._mean = 1_200.0
         self._square_mean = 2_400.0**2
 
+    @property
+    def mean_tokens(self) -> float:
+        """Growth per turn, rare jumps included."""
+        return self._mean
+
+    @property
+    def num_ended(self) -> int:
+        """Ended sessions that are remembered."""
+        return len(self._ended)
+
     def grew(self, tokens: int) -> None:
         """A reply has made its session's context so much longer; a shorter one grew by 0."""
         self._mean += GAIN * (max(0, tokens) - self._mean)

@@ -107,7 +107,7 @@ def assert_budget(state: State, turn: Turn, backend: Backend) -> None:
     budget = state.budget_tokens(backend)
     if budget is None:
         return
-    need = state.need_tokens(turn, backend) + state.growth_tokens()
+    need = state.need_tokens(turn, backend) + state.growth_beside(backend)
     committed = state.committed_tokens(backend)
     assert committed + need <= budget, (
         f"{turn.request_id} would commit {committed + need} of {budget} tokens "

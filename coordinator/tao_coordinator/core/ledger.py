@@ -3,7 +3,7 @@
 Life of a turn: `hold` -> `grant` -> `start` -> `finish`, or out of the queue by `drop_held`.
 Life of a seat: taken by `grant`, idle after `finish`, `release_seat` when its room may be promised
 again, `leave_seat` when it is given up (interrupt), moved by the next `grant`.
-All functions keep `State.check` true.
+All functions keep `core.invariants.check` true.
 """
 
 from tao_coordinator.core.effects import Reject
@@ -46,13 +46,14 @@ def grant(state: State, turn: Turn, backend: Backend, now_s: float) -> Lease:
     need = state.need_tokens(turn, backend)
     # Credit and depth are read before the session's home moves here.
     credit = state.predicted_tokens(session, backend)
-    depth = backend.cache.depth_tokens(session.key)
+    larger, larger_tokens = state.caches(backend)[-1 if backend.tier else 0]
+    depth = larger.depth_tokens(session.key)
     is_evidence = (
         session.last_backend_id == backend.backend_id
         and session.completed_s > backend.cache_lost_s
         and not session.lease_ids
     )
-    found = backend.cache.start(session.key, need, state.pool_tokens(backend))
+    found = max(c.start(session.key, need, size) for c, size in state.caches(backend))
     seat = session.seat
     if seat is not None and seat.backend_id == backend.backend_id and session.lease_ids:
         need = max(need, seat.tokens)  # parallel calls of one session share its seat
@@ -71,7 +72,7 @@ def grant(state: State, turn: Turn, backend: Backend, now_s: float) -> Lease:
         need_tokens=need,
         predicted_tokens=min(found, credit) if credit else 0,
         chain_tokens=credit,
-        depth_ratio=depth / max(1, state.pool_tokens(backend) or depth),
+        depth_ratio=depth / max(1, larger_tokens or depth),
         was_first=not session.is_started,
         is_evidence=is_evidence,
     )
@@ -125,7 +126,7 @@ def finish(state: State, lease: Lease, report: LeaseReleased, now_s: float) -> N
         left = lease.predicted_tokens
         if completed or session.completed_s >= lease.granted_s:
             left = state.private_tokens(session, backend)
-        backend.cache.end(session.key, left, state.pool_tokens(backend))
+        _leave_chain(state, backend, session, left)
     if session.lease_ids:
         return
     if served_by is not backend and report.outcome is TurnOutcome.COMPLETED:
@@ -143,14 +144,18 @@ def finish(state: State, lease: Lease, report: LeaseReleased, now_s: float) -> N
 
 
 def release_seat(state: State, session: Session) -> None:
-    """The seat's room may be promised again; the session keeps its cache as long as it lasts."""
+    """The seat's room may be promised again; the session keeps its cache as long as it lasts.
+
+    First its room in the pool; the second time, or where nothing lies below, that in the host too.
+    """
     seat = session.seat
     assert seat is not None and not session.lease_ids
-    if seat.released:
+    if seat.given_up:
         return
+    given_up = seat.released or state.backends[seat.backend_id].tier is None
+    state.totals.seats_released += not seat.released
     _drop_seat(state, session)
-    _take_seat(state, session, Seat(seat.backend_id, seat.tokens, released=True))
-    state.totals.seats_released += 1
+    _take_seat(state, session, Seat(seat.backend_id, seat.tokens, True, given_up))
 
 
 def leave_seat(state: State, session: Session) -> None:
@@ -186,7 +191,8 @@ def end_session(state: State, session: Session) -> None:
 
 def lose_backend(state: State, backend: Backend, now_s: float) -> None:
     """The engine died or was restarted: its cache is gone and nobody may wait for it."""
-    backend.cache.clear()
+    for cache, _ in state.caches(backend):
+        cache.clear()
     backend.seen_tokens.clear()
     backend.prefix_cached_s = None
     backend.cache_lost_s = now_s
@@ -197,6 +203,12 @@ def lose_backend(state: State, backend: Backend, now_s: float) -> None:
             continue
         if not session.lease_ids:
             leave_seat(state, session)
+
+
+def fit_caches(state: State, backend: Backend) -> None:
+    """Its tiers hold less than was thought, or more: what does not fit is gone."""
+    for cache, size in state.caches(backend):
+        cache.evict(size)
 
 
 def forget_backend(state: State, backend: Backend) -> None:
@@ -222,14 +234,20 @@ def _who_served(state: State, report: LeaseReleased) -> Backend | None:
 def _move_home(state: State, session: Session, lease: Lease, actual: Backend) -> None:
     """A gateway sent the turn to another backend: the cache that it left is there."""
     planned = state.backends[lease.backend_id]
-    planned.cache.end(session.key, lease.predicted_tokens, state.pool_tokens(planned))
+    _leave_chain(state, planned, session, lease.predicted_tokens)
     left = state.private_tokens(session, actual)
-    actual.cache.end(session.key, left, state.pool_tokens(actual))
+    _leave_chain(state, actual, session, left)
     session.last_backend_id = actual.backend_id
     if session.seat is not None:
         leave_seat(state, session)
         _take_seat(state, session, Seat(actual.backend_id, left))
     state.totals.served_elsewhere += 1
+
+
+def _leave_chain(state: State, backend: Backend, session: Session, tokens: int) -> None:
+    """The session's last call there is over and leaves `tokens` in each tier."""
+    for cache, size in state.caches(backend):
+        cache.end(session.key, tokens, size)
 
 
 def _count_hold(state: State, turn: Turn, now_s: float) -> None:
@@ -296,7 +314,8 @@ def _learn_from_cache(state: State, backend: Backend, reply: Reply, cached: int)
     elif lease.is_evidence:
         # A prompt that shrank was rewritten: what it misses was not evicted, it lies there unused.
         left = lease.chain_tokens - max(0, cached - backend.shared_prefix_tokens)
-        backend.cache.rewrite(lease.session.key, left, state.pool_tokens(backend))
+        for cache, size in state.caches(backend):
+            cache.rewrite(lease.session.key, left, size)
 
 
 def _learn_shared_prefix(backend: Backend, reply: Reply, cached: int) -> None:
@@ -331,6 +350,8 @@ def _take_seat(state: State, session: Session, seat: Seat) -> None:
     if seat.released:
         backend.released_tokens += seat.tokens
         backend.num_released += 1
+        backend.given_up_tokens += seat.tokens * seat.given_up
+        backend.num_given_up += seat.given_up
     else:
         backend.committed_tokens += seat.tokens
         backend.num_committed += 1
@@ -344,6 +365,8 @@ def _drop_seat(state: State, session: Session) -> None:
     if seat.released:
         backend.released_tokens -= seat.tokens
         backend.num_released -= 1
+        backend.given_up_tokens -= seat.tokens * seat.given_up
+        backend.num_given_up -= seat.given_up
     else:
         backend.committed_tokens -= seat.tokens
         backend.num_committed -= 1
@@ -353,4 +376,4 @@ def _resize_seat(state: State, session: Session, tokens: int) -> None:
     seat = session.seat
     assert seat is not None
     _drop_seat(state, session)
-    _take_seat(state, session, Seat(seat.backend_id, tokens, seat.released))
+    _take_seat(state, session, Seat(seat.backend_id, tokens, seat.released, seat.given_up))

@@ -19,6 +19,7 @@ from tao_coordinator.core.effects import Receipt
 from tao_coordinator.core.events import Headers
 from tao_coordinator.core.evidence import CacheEvidence
 from tao_coordinator.core.foreign_load import ForeignLoad
+from tao_coordinator.core.host_tier import HostTier
 from tao_coordinator.core.rates import BackendRates
 from tao_coordinator.core.shadow_cache import ShadowCache
 
@@ -61,6 +62,8 @@ class Seat:
     """Need while a call runs, private context while idle."""
     released: bool = False
     """Its room may be promised again; the cache may still be there."""
+    given_up: bool = False
+    """Released in the host tier too, or there is none: its room there may be promised again."""
 
 
 @dataclass(slots=True)
@@ -202,7 +205,9 @@ class Backend:
     foreign: ForeignLoad = field(default_factory=ForeignLoad)
     """Load that does not come through the coordinator."""
     cache: ShadowCache = field(default_factory=ShadowCache)
-    """What is predicted to be cached."""
+    """What is predicted to be cached in the pool."""
+    host: HostTier | None = None
+    """As told by the operator; see `tier`."""
     seen_tokens: dict[str, int] = field(default_factory=dict[str, int])
     """What the engine's own events say is cached, by session id, shared prefix included."""
     rates: BackendRates = field(default_factory=BackendRates)
@@ -221,17 +226,29 @@ class Backend:
     cached_tokens: int = 0
     """Of these, found cached."""
     next_forced_s: float = 0.0
-    # Sums over seats, kept up to date by the ledger (checked by State.check).
+    # Sums over seats, kept up to date by the ledger (checked by core.invariants).
     committed_tokens: int = 0
     num_committed: int = 0
     released_tokens: int = 0
     num_released: int = 0
+    given_up_tokens: int = 0
+    """Of the released ones, those that are given up in the host tier too, if there is one."""
+    num_given_up: int = 0
 
     @property
     def capacity_tokens(self) -> int | None:
         """KV pool after override and scale; `None`: unknown, then nothing is held for its sake."""
         tokens = self.capacity_override_tokens or self.capacity_reported_tokens
         return None if tokens is None else int(tokens * self.capacity_scale)
+
+    @property
+    def tier(self) -> HostTier | None:
+        """The host tier where it holds more than the pool does already."""
+        host = self.host
+        if host is None:
+            return None
+        capacity = self.capacity_tokens
+        return host if capacity is not None and host.tokens > capacity else None
 
     @property
     def shared_prefix_tokens(self) -> int:

@@ -7,18 +7,50 @@ idle. Chosen on seeds 1-3: z = 3 everywhere cost 10 % of the tokens where 160 ag
 80 % of their time in tools, z = 1 everywhere up to 12 % where contexts are long.
 """
 
-from tao_coordinator.core.model import Backend
+from enum import Enum
+
+from tao_coordinator.core import host_seats
+from tao_coordinator.core.model import Backend, Session
 from tao_coordinator.core.state import UNLIMITED_TOKENS, State
 
 
-def refill_price_s(state: State, backend: Backend) -> float:
-    """R, the price of losing a cache on this backend, in seconds; clipped to a configured range."""
-    parameters = state.parameters
-    return backend.rates.refill_s(
-        state.pool_tokens(backend),
+class Loss(Enum):
+    """What a session loses with its seat."""
+
+    POOL = "the cache in the pool, to be computed again"
+    COPY = "the cache in the pool, of which the host tier keeps a copy"
+    HOST = "the host tier's copy, after that in the pool"
+
+
+def loss_of(state: State, session: Session, backend: Backend, *, host_has_room: bool) -> Loss:
+    """What giving up the session's seat on this backend would lose.
+
+    `host_has_room`: what the host tier keeps is expected to stay there.
+    """
+    if backend.tier is None or session.seat is None:
+        return Loss.POOL
+    if session.seat.released:
+        return Loss.HOST
+    is_copied = host_has_room and host_seats.keeps(state, session, backend)
+    return Loss.COPY if is_copied else Loss.POOL
+
+
+def price_s(state: State, backend: Backend, loss: Loss = Loss.POOL) -> float:
+    """R, the price of losing a cache on this backend, in seconds.
+
+    The time to compute the content of the pool, or of the host tier, again; clipped to a configured
+    range. Where a copy is left, the time to load the content of the pool from there.
+    """
+    parameters, tier = state.parameters, backend.tier
+    pool = state.pool_tokens(backend)
+    refill_s = backend.rates.refill_s(
+        state.host_tokens(backend) if loss is Loss.HOST else pool,
         prior_s=parameters.refill_s_prior,
         bounds_s=(parameters.refill_s_min, parameters.refill_s_max),
     )
+    if loss is not Loss.COPY or tier is None or pool is None:
+        return refill_s
+    return min(refill_s, backend.rates.slowdown * pool / tier.reload_tokens_per_s)
 
 
 def look_at_growth(state: State) -> None:
@@ -33,11 +65,34 @@ def look_at_growth(state: State) -> None:
         seats, state.typical.growth_tokens, max(1, len(usable)), margin(state, usable)
     )
     state.growth_peak_tokens = UNLIMITED_TOKENS if peak is None else int(peak)
+    tiers = [backend.tier.tokens for backend in usable if backend.tier]
+    if tiers:
+        reserve = _host_reserve_tokens(state, len(usable))
+        most = state.parameters.growth_pool_ratio * min(tiers)
+        state.host_growth_tokens = int(min(most, reserve))
+
+
+def _host_reserve_tokens(state: State, num_backends: int) -> float:
+    """Growth to keep free in host tiers beside each session that they keep.
+
+    Nobody leaves a host tier to be held elsewhere: of all that it keeps, to their ends, rare jumps
+    included. Whoever was let in stays; until as many sessions have ended their length is a guess,
+    and the reserve up to twice as large.
+    """
+    kept = [
+        (session.turns, session.context_tokens)
+        for session in state.sessions.values()
+        if session.is_started and not (session.seat is not None and session.seat.given_up)
+    ]
+    growth, margin_most = state.growth, state.parameters.growth_margin
+    peak = growth.reserve_tokens(kept, growth.mean_tokens, num_backends, margin_most)
+    unknown = 1.0 - min(1.0, growth.num_ended / max(1, len(kept)))
+    return (1.0 + unknown) * (growth.mean_tokens if peak is None else peak)
 
 
 def margin(state: State, usable: list[Backend]) -> float:
     """z: `growth_margin`, less where the price of an eviction is low."""
     most = state.parameters.growth_margin
-    prices_s = [refill_price_s(state, backend) for backend in usable]
+    prices_s = [price_s(state, backend) for backend in usable]
     ratio = state.cycle.price_ratio(sum(prices_s) / len(prices_s)) if prices_s else None
     return most if ratio is None else min(most, state.parameters.growth_margin_gain * ratio)

@@ -21,6 +21,7 @@ from tao_coordinator.core.model import (
 )
 from tao_coordinator.core.parameters import Parameters
 from tao_coordinator.core.queue_pace import QueuePace
+from tao_coordinator.core.shadow_cache import ShadowCache
 from tao_coordinator.core.turn_cycle import TurnCycle
 
 UNLIMITED_TOKENS = 1 << 40
@@ -107,6 +108,8 @@ class State:
         self._growth_limit_tokens = UNLIMITED_TOKENS
         self.growth_peak_tokens = UNLIMITED_TOKENS
         """Reserve beside each seat, as of the last look (`core.reserve`)."""
+        self.host_growth_tokens = 0
+        """Growth kept free in host tiers beside each session that they keep (`core.host_seats`)."""
         self.totals = Totals()
         self.typical = Typical()
         self.num_leases = 0
@@ -127,14 +130,28 @@ class State:
         """Private tokens the whole pool can hold; `None` while the capacity is unknown.
 
         Reported capacity times the controller's factor gamma, minus the shared prefix and what
-        others than the coordinator's sessions have in flight there.
+        others than the coordinator's sessions have in flight there. With a host tier replies tell
+        of both tiers together: gamma corrects the larger one, in `host_tokens`.
         """
         capacity = backend.capacity_tokens
         if capacity is None:
             return None
-        left = int(backend.capacity_factor * capacity) - backend.shared_prefix.tokens
-        left -= backend.foreign.tokens
+        factor = 1.0 if backend.tier else backend.capacity_factor
+        left = int(factor * capacity) - backend.shared_prefix.tokens - backend.foreign.tokens
         return left if left > 0 else 0
+
+    def host_tokens(self, backend: Backend) -> int:
+        """Private tokens that the host tier can hold; 0 without one."""
+        if backend.host is None:
+            return 0
+        held = int(backend.capacity_factor * backend.host.tokens)
+        return max(0, held - backend.shared_prefix_tokens)
+
+    def caches(self, backend: Backend) -> list[tuple[ShadowCache, int | None]]:
+        """The predicted contents of its tiers and the private tokens that each can hold."""
+        pool = (backend.cache, self.pool_tokens(backend))
+        host = backend.host
+        return [pool] if host is None else [pool, (host.cache, self.host_tokens(backend))]
 
     def budget_tokens(self, backend: Backend) -> int | None:
         """Private tokens that planned grants may commit, growth included."""
@@ -157,13 +174,17 @@ class State:
         share = self.parameters.growth_pool_ratio
         self._growth_limit_tokens = int(share * min(known)) if known else UNLIMITED_TOKENS
 
+    def growth_beside(self, backend: Backend) -> int:
+        """The same on this backend: none where what outgrows the pool is loaded again."""
+        return 0 if backend.tier else self.growth_tokens()
+
     def committed_tokens(self, backend: Backend) -> int:
         """Unreleased seats and their growth."""
-        return backend.committed_tokens + backend.num_committed * self.growth_tokens()
+        return backend.committed_tokens + backend.num_committed * self.growth_beside(backend)
 
     def released_tokens(self, backend: Backend) -> int:
         """Released seats and their growth: what may come back at any moment."""
-        return backend.released_tokens + backend.num_released * self.growth_tokens()
+        return backend.released_tokens + backend.num_released * self.growth_beside(backend)
 
     def private_tokens(self, session: Session, backend: Backend) -> int:
         """The session's context without what it shares with others on this backend."""
@@ -186,17 +207,22 @@ class State:
             return predicted
         if len(self.keys_by_id.get(session_id, ())) > 1:
             return predicted  # the events do not tell the agents of one session apart
+        if backend.tier is not None:  # the events tell of the pool only
+            below = backend.tier.cache.resident_tokens(session.key)
+            seen = max(seen, below + self.shared_tokens(session, backend))
         private = max(0, seen - self.shared_tokens(session, backend))
         return min(private, self.private_tokens(session, backend))
 
     def predicted_tokens(self, session: Session, backend: Backend) -> int:
-        """Private tokens of the session predicted to be cached on this backend.
+        """Private tokens of the session predicted to be cached on this backend, in either tier.
 
         Only the newest prefix earns credit; what an older home still holds is out of date.
         """
         if session.last_backend_id != backend.backend_id:
             return 0
-        return backend.cache.resident_tokens(session.key)
+        pool = backend.cache.resident_tokens(session.key)
+        tier = backend.tier
+        return pool if tier is None else max(pool, tier.cache.resident_tokens(session.key))
 
     def credit_tokens(self, session: Session, backend: Backend) -> int:
         """Credit for placement: a session's own, before its first turn that of its parent.
@@ -214,9 +240,13 @@ class State:
         return self._tenant_weights.get(tenant, 1.0)
 
     def is_resident(self, session: Session, backend: Backend) -> bool:
-        """At least `resident_ratio` of its private context is predicted to be cached there."""
+        """At least `resident_ratio` of its private context is predicted to be in either tier."""
+        return self.is_most(session, backend, self.resident_tokens(session, backend))
+
+    def is_most(self, session: Session, backend: Backend, tokens: int) -> bool:
+        """Whether so many tokens are at least `resident_ratio` of its private context."""
         private = max(1, self.private_tokens(session, backend))
-        return self.resident_tokens(session, backend) >= self.parameters.resident_ratio * private
+        return tokens >= self.parameters.resident_ratio * private
 
     @staticmethod
     def shared_tokens(session: Session, backend: Backend) -> int:
@@ -348,42 +378,3 @@ class State:
         self.finished[request_id] = refusal
         while len(self.finished) > FINISHED_MAX:
             self.finished.popitem(last=False)
-
-    # --- invariants ------------------------------------------------------------------------------
-
-    def check(self) -> None:
-        """Assert the book-keeping invariants of DESIGN section 6; O(sessions + leases)."""
-        committed: Counter[str] = Counter()
-        released: Counter[str] = Counter()
-        counts: Counter[tuple[str, bool]] = Counter()
-        in_flight = Counter(lease.backend_id for lease in self.leases.values())
-        for session in self.sessions.values():
-            assert session.key in self.keys_by_id[session.key.session_id]
-            for lease_id in session.lease_ids:
-                assert self.leases[lease_id].session is session
-            for request_id in session.held_ids:
-                assert self.held[request_id].session is session
-            seat = session.seat
-            if seat is None:
-                continue
-            assert seat.backend_id in self.backends and seat.tokens >= 0
-            (released if seat.released else committed)[seat.backend_id] += seat.tokens
-            counts[seat.backend_id, seat.released] += 1
-        for backend in self.backends.values():
-            name = backend.backend_id
-            assert backend.committed_tokens == committed[name]
-            assert backend.released_tokens == released[name]
-            assert backend.num_committed == counts[name, False]
-            assert backend.num_released == counts[name, True]
-            assert backend.foreign.num_own == in_flight[name]
-            backend.cache.check()
-        self.eligibility.check()
-        for lease_id, lease in self.leases.items():
-            assert lease_id in lease.session.lease_ids
-            assert self.lease_by_request[lease.request_id] == lease_id
-            assert lease.request_id not in self.held and lease.request_id not in self.finished
-        assert len(self.lease_by_request) == len(self.leases)
-        for request_id, turn in self.held.items():
-            assert request_id in turn.session.held_ids
-        if not self.leases:
-            assert all(b.cache.in_flight_tokens == 0 for b in self.backends.values())

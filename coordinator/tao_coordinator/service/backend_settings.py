@@ -22,6 +22,8 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "data_parallel_rank": (int,),
     "data_parallel_ranks": (int,),
     "capacity_scale": (int, float),
+    "host_tier_tokens": (int,),
+    "host_reload_tokens_per_s": (int, float),
     "redirect": (bool,),
 }
 """All other fields are text."""

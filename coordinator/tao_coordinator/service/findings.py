@@ -27,7 +27,7 @@ class Finding:
 
 def findings_of(backend: BackendConfig, look: Look) -> list[Finding]:
     """Everything that one look shows, worst first."""
-    found = [*_capacity(backend, look), *_ranks(backend, look)]
+    found = [*_capacity(backend, look), *_host_tier(backend, look), *_ranks(backend, look)]
     reading = look.reading
     if reading.has_prefix_cache is False:
         found.append(
@@ -73,6 +73,22 @@ def _capacity(backend: BackendConfig, look: Look) -> list[Finding]:
         message = f"KV capacity unknown: {look.kind} does not report it, or reports nonsense"
         fix = override
     return [Finding(code="capacity_unknown", message=message, fix=fix)]
+
+
+def _host_tier(backend: BackendConfig, look: Look) -> list[Finding]:
+    tokens = backend.host_tier_tokens
+    pool = backend.capacity_tokens or look.reading.capacity_tokens
+    if tokens is None or pool is None or tokens > pool * backend.capacity_scale:
+        return []
+    return [
+        Finding(
+            code="host_tier_small",
+            message=f"a host tier of {tokens} tokens keeps nothing that the pool of {pool} does not"
+            " hold: it changes no decision",
+            fix="give the engine more host memory; where it moves blocks instead of copying them"
+            " (TensorRT-LLM), tell pool and host together",
+        )
+    ]
 
 
 def _ranks(backend: BackendConfig, look: Look) -> list[Finding]:

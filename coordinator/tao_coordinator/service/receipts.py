@@ -15,6 +15,7 @@ HEADER: Final = NAME.encode()
 
 _PATHS: Final = {
     "resident": "bypass",
+    "reload": "bypass",
     "parallel": "bypass",
     "pass-through": "bypass",
     "planned": "planned",

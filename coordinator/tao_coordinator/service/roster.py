@@ -102,6 +102,8 @@ class Roster:
                     base_url=config.base_url,
                     capacity_tokens=config.capacity_tokens,
                     capacity_scale=config.capacity_scale,
+                    host_tier_tokens=config.host_tier_tokens,
+                    host_reload_tokens_per_s=config.host_reload_tokens_per_s,
                     affinity_headers=affinity.headers,
                     served_by=affinity.served_by,
                 )

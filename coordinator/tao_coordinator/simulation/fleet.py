@@ -256,13 +256,16 @@ class Fleet:
         )
 
     def _join(self, index: int) -> None:
-        name = backend_name(index)
+        name, spec = backend_name(index), self.settings.backends[index]
+        told = spec.host_tier if spec.tells_host_tier else None
         self._alive[index] = True
         self.step(
             BackendAdded(
                 backend_id=name,
                 base_url=f"http://{name}",
                 capacity_scale=self.settings.capacity_scale,
+                host_tier_tokens=None if told is None else told.tokens,
+                host_reload_tokens_per_s=None if told is None else told.reload_tokens_per_s,
             ),
             self._sample(index),
         )

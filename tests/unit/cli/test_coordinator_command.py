@@ -98,6 +98,19 @@ def test_capacity_is_for_one_backend_or_for_all() -> None:
     assert [b.capacity_scale for b in backends] == [0.9, 1.0]
 
 
+def test_host_tier_is_for_one_backend_or_for_all() -> None:
+    flags = (
+        "--backend a=http://a:1 --backend b=http://b:1 --host-tier-tokens a=2000000"
+        " --host-reload-tokens-per-s a=380000.5"
+    )
+    backends = config(flags.split()).backends
+    assert [b.host_tier_tokens for b in backends] == [2_000_000, None]
+    assert [b.host_reload_tokens_per_s for b in backends] == [380_000.5, None]
+    environment = {"TAO_HOST_TIER_TOKENS": "7", "TAO_HOST_RELOAD_TOKENS_PER_S": "9"}
+    (backend,) = config(ONE, environment).backends
+    assert (backend.host_tier_tokens, backend.host_reload_tokens_per_s) == (7, 9.0)
+
+
 def test_relay_options_are_per_backend() -> None:
     flags = (
         "--backend a=http://a:1 --backend b=http://b:1 --backend c=http://c:1"
@@ -169,6 +182,13 @@ def test_flags_win_over_variables() -> None:
         ([*ONE, "--capacity", "other=5"], "other"),
         ([*ONE, "--capacity-scale", "0"], "--capacity-scale"),
         ([*ONE, "--capacity-scale", "nan"], "--capacity-scale"),
+        ([*ONE, "--host-tier-tokens", "5"], "go together"),
+        ([*ONE, "--host-reload-tokens-per-s", "5"], "go together"),
+        ([*ONE, "--host-tier-tokens", "many"], "--host-tier-tokens"),
+        ([*ONE, "--host-tier-tokens", "0", "--host-reload-tokens-per-s", "5"], "1..10+, got 0"),
+        ([*ONE, "--host-tier-tokens", "5", "--host-reload-tokens-per-s", "0"], "got 0.0"),
+        ([*ONE, "--host-tier-tokens", "5", "--host-reload-tokens-per-s", "nan"], "got nan"),
+        ([*ONE, "--host-tier-tokens", "other=5"], "other"),
         ([*ONE, "--port", "70000"], "--port"),
         ([*ONE, "--port", "http"], "--port"),
         ([*ONE, "--host", ""], "--host"),

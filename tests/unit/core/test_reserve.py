@@ -4,7 +4,7 @@ import pytest
 
 from tao_coordinator.core.model import Backend
 from tao_coordinator.core.parameters import Parameters
-from tao_coordinator.core.reserve import look_at_growth, margin, refill_price_s
+from tao_coordinator.core.reserve import look_at_growth, margin, price_s
 from tao_coordinator.core.state import UNLIMITED_TOKENS, State
 
 
@@ -26,7 +26,7 @@ def cycle(state: State, run_s: float, idle_s: float) -> None:
 
 def test_price_is_the_time_to_refill_the_pool() -> None:
     state = fleet(400_000)
-    assert refill_price_s(state, state.backends["b0"]) == 40.0
+    assert price_s(state, state.backends["b0"]) == 40.0
 
 
 def test_full_margin_until_a_cycle_was_seen_and_without_backends() -> None:

@@ -39,6 +39,7 @@ GOOD = EngineReading(capacity_tokens=1000, running=0, has_prefix_cache=True)
 def test_good_backend_has_none() -> None:
     assert codes(GOOD) == []
     assert codes(GOOD, capacity_tokens=900) == []
+    assert codes(GOOD, host_tier_tokens=1001, host_reload_tokens_per_s=5.0) == []
 
 
 @pytest.mark.parametrize(
@@ -47,6 +48,12 @@ def test_good_backend_has_none() -> None:
         (None, {}, "capacity_unknown", "--capacity b=TOKENS"),
         (EngineReading(), {}, "capacity_unknown", "--capacity b=TOKENS"),
         (GOOD, {"capacity_tokens": 2000}, "capacity_override", "drop --capacity for b"),
+        (
+            GOOD,
+            {"host_tier_tokens": 1000, "host_reload_tokens_per_s": 5.0},
+            "host_tier_small",
+            "pool and host together",
+        ),
         (EngineReading(capacity_tokens=9, num_ranks=8), {}, "several_ranks", "b=8"),
         (EngineReading(capacity_tokens=9), {"data_parallel_rank": 7}, "no_such_rank", "ranks"),
         (

@@ -18,6 +18,7 @@ def receipt(reason: str, plan_id: int | None = None) -> Receipt:
     ("reason", "plan_id", "path"),
     [
         ("resident", None, "bypass"),
+        ("reload", None, "bypass"),
         ("parallel", None, "bypass"),
         ("pass-through", None, "bypass"),
         ("planned", 7, "planned"),

@@ -456,7 +456,7 @@ def test_time_does_not_go_back() -> None:
 )
 def test_impossible_settings_are_refused(settings: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="at least 1"):
-        BackendModel(ENGINE, **settings)
+        BackendModel(ENGINE, **settings)  # pyright: ignore[reportArgumentType]
 
 
 def test_runs_are_repeatable() -> None:

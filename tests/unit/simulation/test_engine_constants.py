@@ -20,7 +20,12 @@ LAW = {
 def constants(**changes: float) -> EngineConstants:
     law = dict.fromkeys(LAW.values(), 0.0) | changes
     return EngineConstants(
-        name="x", kv_capacity_tokens=1000, context_tokens_max=1000, provenance="", **law
+        name="x",
+        kv_capacity_tokens=1000,
+        context_tokens_max=1000,
+        kv_bytes_per_gpu_token=1,
+        provenance="",
+        **law,
     )
 
 
@@ -82,3 +87,8 @@ def test_prefill_step_takes_the_larger_of_base_and_linear_part() -> None:
 def test_prefill_step_adds_context_and_attention() -> None:
     law = constants(decode_per_context_token_ms=0.002, prefill_per_attention_ms=0.5)
     assert law.prefill_step_s(2, 1000, 1, 10.0) == pytest.approx((2 + 1.6 * 0.5 * 10) / 1000)
+
+
+def test_reload_is_bound_by_one_gpus_link() -> None:
+    # 64 layers x 8 heads x 128 x 2 x 2 bytes over two GPUs; 50 GB/s each.
+    assert PRESETS[DEFAULT_PRESET].reload_tokens_per_s == 50e9 / (64 * 8 * 128 * 2 * 2 / 2)

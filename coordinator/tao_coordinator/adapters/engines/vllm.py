@@ -4,7 +4,8 @@ Traps: the pool's size stands in a label, may be the word "None", and `num_gpu_b
 is wrong for hybrid models when `kv_cache_size_tokens` is there; names changed
 (`gpu_cache_usage_perc`, `gpu_prefix_cache_*`) and some releases show the old name beside the new;
 one page holds every data-parallel rank of the process, told apart by the label `engine`; an engine
-that was put to sleep answers its page and hangs every call.
+that was put to sleep answers its page and hangs every call; hits below the pool (host memory,
+LMCache) are counters of their own, though `usage` has both in one number.
 """
 
 from typing import Final
@@ -19,10 +20,11 @@ WAITING: Final = "vllm:num_requests_waiting"
 USAGE: Final = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")
 _QUERIES = ("vllm:prefix_cache_queries", "vllm:gpu_prefix_cache_queries")
 _HITS = ("vllm:prefix_cache_hits", "vllm:gpu_prefix_cache_hits")
+_HOST_HITS = "vllm:external_prefix_cache_hits"
 _PREEMPTIONS = "vllm:num_preemptions"
 _SLEEP = "vllm:engine_sleep_state"
 
-NAMES: Final = (INFO, RUNNING, WAITING, *USAGE, *_QUERIES, *_HITS, _PREEMPTIONS, _SLEEP)
+NAMES: Final = (INFO, RUNNING, WAITING, *USAGE, *_QUERIES, *_HITS, _HOST_HITS, _PREEMPTIONS, _SLEEP)
 _PICKER = Picker(NAMES, "engine")
 
 
@@ -41,7 +43,7 @@ def read(page: Page) -> EngineReading:
         waiting=reading.count(page.sum(WAITING)),
         kv_usage_ratio=reading.ratio(page.max(*USAGE)),
         prefix_cache_queries_tokens=reading.count(page.sum(*_QUERIES)),
-        prefix_cache_hits_tokens=reading.count(page.sum(*_HITS)),
+        prefix_cache_hits_tokens=_hits_tokens(page),
         preemptions=reading.count(page.sum(_PREEMPTIONS)),
         num_ranks=page.num_ranks(INFO, RUNNING),
         has_prefix_cache=(
@@ -49,6 +51,12 @@ def read(page: Page) -> EngineReading:
         ),
         is_asleep=page.where(_SLEEP, "sleep_state", "awake") == 0.0,
     )
+
+
+def _hits_tokens(page: Page) -> int | None:
+    """Of the pool and of what a connector keeps below it (host memory, LMCache), as in `usage`."""
+    pool, host = reading.count(page.sum(*_HITS)), reading.count(page.sum(_HOST_HITS))
+    return pool if pool is None or host is None else pool + host
 
 
 def _capacity_tokens(page: Page) -> int | None:

@@ -49,25 +49,28 @@ def admit(state: State, new: list[Turn], room: Room) -> list[Assignment]:
 
 def _place(state: State, turn: Turn, room: Room) -> Assignment | None:
     """Near the parent where it fits, else where most room is left."""
-    growth = room.growth
     weight = state.parameters.released_weight
     session = turn.session
     may_have_credit = session.last_backend_id is not None or session.parent_id is not None
-    # Whatever is shared, the reply needs room: a full backend is seen at a glance.
-    least = turn.output_tokens + growth
     best: tuple[tuple[int, int], Backend] | None = None
     for backend in state.eligible_beside_running(session):
-        left = room.left_for_new(backend)
-        if left < least or backend.backend_id in room.waited_for:
+        left, growth = room.left_for_new(backend), room.growth_beside(backend)
+        # Whatever is shared, the reply needs room: a full backend is seen at a glance.
+        if left < turn.output_tokens + growth or backend.backend_id in room.waited_for:
             continue
         coming_back = int(weight * (backend.released_tokens + backend.num_released * growth))
-        if state.need_tokens(turn, backend) + growth + coming_back > left:
+        need = state.need_tokens(turn, backend)
+        if need + growth + coming_back > left:
+            continue
+        if not room.fits_host(backend, need + state.host_growth_tokens):
             continue
         rank = (state.credit_tokens(session, backend) if may_have_credit else 0, left)
         if best is None or rank > best[0]:
             best = (rank, backend)
     if best is not None:
-        room.take(best[1], state.need_tokens(turn, best[1]), growth)
+        need = state.need_tokens(turn, best[1])
+        room.take(best[1], need, room.growth_beside(best[1]))
+        room.take_host(best[1], need + state.host_growth_tokens)
         return Assignment(
             turn=turn, backend=best[1], reason="planned", keeps_pool=True, keeps_budget=True
         )

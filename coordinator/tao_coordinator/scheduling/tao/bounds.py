@@ -38,7 +38,7 @@ def force(
             if not fits or now_s < backend.next_forced_s or backend.backend_id in taken:
                 continue
             taken.add(backend.backend_id)
-        room.take(backend, state.need_tokens(turn, backend), room.growth)
+        room.take(backend, state.need_tokens(turn, backend), room.growth_beside(backend))
         emptiest.clear()
         found.append(
             Assignment(turn=turn, backend=backend, reason="forced", keeps_pool=not past_hard)

@@ -61,7 +61,8 @@ def _weights(
     outputs = np.array([t.output_tokens for t in turns], np.int64)
     shared = np.minimum(told[:, None], learned[None, :])
     private = np.maximum(0, inputs[:, None] - shared)
-    return private + outputs[:, None] + state.growth_tokens()
+    growth = np.array([state.growth_beside(b) for b in backends], np.int64)
+    return private + outputs[:, None] + growth[None, :]
 
 
 def _credits(state: State, turns: Sequence[Turn], backends: Sequence[Backend]) -> Int64:

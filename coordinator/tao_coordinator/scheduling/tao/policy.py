@@ -2,7 +2,7 @@
 
 1. *Bypass*. A session whose cache is still where its seat is goes at once, whatever the budget
    says, as long as the pool holds it beside the calls in flight. Parallel calls of one session
-   share its seat.
+   share its seat. A cache that only the host tier still has is as good: a reload is short.
 2. *Stage 1* (`started`). Held started sessions compete jointly for what the budgets leave; overdue
    ones lead the objective. While an overdue one stays unplaced, nobody else is admitted where it
    could run.
@@ -19,6 +19,7 @@ section 5.
 
 from collections import Counter
 
+from tao_coordinator.core import host_seats
 from tao_coordinator.core.effects import SolvePlan
 from tao_coordinator.core.events import PlanSolved
 from tao_coordinator.core.model import Backend, Session, Turn
@@ -100,7 +101,10 @@ class Tao:
             room.wait_for_nobody()
             for turn in stuck:
                 behind = len(stuck) >= state.parameters.overtake_limit
-                if behind or is_overdue(state, turn, now_s):
+                home = state.backends.get(turn.session.last_backend_id or "")
+                # Above a host tier the pool is then full of running calls: one more adds nothing.
+                is_full = home is not None and home.tier is not None
+                if behind or is_full or is_overdue(state, turn, now_s):
                     room.wait_for(turn)
             if not stuck:
                 room.open_to_new()
@@ -149,4 +153,6 @@ class Tao:
             return None
         if running:
             return "parallel"
-        return "resident" if state.is_resident(session, backend) else None
+        if not state.is_resident(session, backend):
+            return None
+        return "reload" if host_seats.has_to_reload(state, session, backend) else "resident"

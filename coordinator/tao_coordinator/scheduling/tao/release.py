@@ -1,17 +1,19 @@
 """Interrupt by price: which idle seats may be promised again while somebody is held.
 
 A seat is worth keeping as long as waiting for its session is cheaper than refilling its cache
-later. The price is R, the time to refill the whole pool (`core.rates`, `core.reserve`); waiting is
-drawn from what the readiness predictor says of this session now: its own word (deadline, progress),
-the harness's time-out, or past durations of the tool given that it has lasted this long. Ski rental
-with a known distribution: give up at tau* = argmin E[min(D, tau)] + R P(D > tau); 0 = at once.
+later. The price R is the time to refill the pool, or to reload it where a host tier keeps a copy
+(`core.reserve`); waiting is drawn from what the readiness predictor says of this session now: its
+own word (deadline, progress), the harness's time-out, or past durations of the tool given that it
+has lasted this long. Ski rental with a known distribution: give up at tau* = argmin E[min(D, tau)]
++ R P(D > tau); 0 = at once. A seat in a host tier is given up by the same rule, after that above.
 
 Releasing evicts nothing: the engine's own LRU decides whose blocks go, and a session that comes
 back in time is still resident.
 """
 
+from tao_coordinator.core import host_seats
 from tao_coordinator.core.model import Session, SessionKey
-from tao_coordinator.core.reserve import refill_price_s
+from tao_coordinator.core.reserve import Loss, loss_of, price_s
 from tao_coordinator.core.state import State
 from tao_coordinator.prediction.predictor import ReadinessPredictor
 
@@ -38,15 +40,20 @@ class IdleSeats:
 
     def not_worth_keeping(self, state: State, now_s: float) -> list[Session]:
         """Idle sessions whose seat is better promised to somebody else."""
-        prices: dict[str, float] = {}
+        prices: dict[tuple[str, Loss], float] = {}
         if len(self._until) > 2 * len(state.sessions) + QUESTIONS_MAX:
             self._until = {k: v for k, v in self._until.items() if k in state.sessions}
+        with_room = {
+            b.backend_id
+            for b in state.backends.values()
+            if b.tier and host_seats.room_tokens(state, b, 0) >= 0
+        }
         grace_s = state.parameters.release_grace_s
         found: list[Session] = []
         num_asked = 0
         for session in state.sessions.values():
             seat, idle_since_s = session.seat, session.idle_since_s
-            if seat is None or seat.released or idle_since_s is None:
+            if seat is None or seat.given_up or idle_since_s is None:
                 continue
             if now_s - idle_since_s < grace_s or self._is_kept(session, now_s):
                 continue
@@ -54,10 +61,12 @@ class IdleSeats:
                 break  # the others next time: these are remembered
             num_asked += 1
             remaining = self._readiness.remaining(session.key.session_id, now_s)
-            where = seat.backend_id
-            if where not in prices:
-                prices[where] = refill_price_s(state, state.backends[where])
-            limit_s = remaining.keep_limit_s(prices[where])
+            backend = state.backends[seat.backend_id]
+            has_room = seat.backend_id in with_room
+            loss = loss_of(state, session, backend, host_has_room=has_room)
+            if (seat.backend_id, loss) not in prices:
+                prices[seat.backend_id, loss] = price_s(state, backend, loss)
+            limit_s = remaining.keep_limit_s(prices[seat.backend_id, loss])
             if limit_s <= 0.0:
                 found.append(session)
             else:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from tao_coordinator.core import host_seats
 from tao_coordinator.core.model import Backend, Turn
 from tao_coordinator.core.state import UNLIMITED_TOKENS, State
 from tao_coordinator.scheduling.policy import Assignment
@@ -18,9 +19,11 @@ class Room:
     waited_for: set[str] = field(default_factory=set[str])
     """Backends that a turn ahead in the queue waits for: nobody behind it may take their room."""
     growth: int = 0
-    """Tokens reserved beside each seat."""
+    """Tokens reserved beside each seat where there is no host tier."""
     smallest_budget: int = UNLIMITED_TOKENS
     """Of the usable backends."""
+    host_left: dict[str, int] = field(default_factory=dict[str, int])
+    """Tokens that host tiers can still promise to new sessions, by backend that has one."""
     _left_by_plan: dict[str, int] | None = None
     _models_waiting: set[str] = field(default_factory=set[str])
 
@@ -37,14 +40,23 @@ class Room:
             budget = int(pool * ratio)
             if budget < smallest and backend.usable:
                 smallest = budget
-            committed = backend.committed_tokens + backend.num_committed * growth
+            committed = backend.committed_tokens
+            if not backend.tier:
+                committed += backend.num_committed * growth
             # What runs counts in full, even where a seat has moved on without it.
             running = backend.cache.in_flight_tokens
             # A budget may be set beyond the pool: planned calls still fit beside what runs.
             left[name] = min(
                 budget - (committed if committed > running else running), pool - running
             )
+            if backend.tier:
+                room_tokens = host_seats.room_tokens(state, backend, state.host_growth_tokens)
+                self.host_left[name] = room_tokens
         self.growth, self.smallest_budget = growth, smallest
+
+    def growth_beside(self, backend: Backend) -> int:
+        """Tokens reserved beside each seat of this backend, as `State.growth_beside`."""
+        return 0 if backend.tier else self.growth
 
     def take(self, backend: Backend, need: int, growth: int = 0) -> None:
         """Count an assignment: what it needs, and what is reserved beside it."""
@@ -68,6 +80,15 @@ class Room:
         if self._left_by_plan is None:
             return left
         return min(left, self._left_by_plan.get(backend.backend_id, 0))
+
+    def fits_host(self, backend: Backend, tokens: int) -> bool:
+        """Whether a host tier, where there is one, keeps so many more tokens."""
+        return tokens <= self.host_left.get(backend.backend_id, UNLIMITED_TOKENS)
+
+    def take_host(self, backend: Backend, tokens: int) -> None:
+        """Count a new session in the host tier, where there is one."""
+        if backend.backend_id in self.host_left:
+            self.host_left[backend.backend_id] -= tokens
 
     def wait_for(self, turn: Turn) -> None:
         """The turn found no place: what frees up where it could run is for it."""
@@ -125,8 +146,8 @@ def place_alone(state: State, turns: list[Turn], room: Room) -> list[Assignment]
 
 def _is_oversize(state: State, turn: Turn) -> bool:
     """No eligible backend's budget can ever hold this turn and its growth, though a pool can."""
-    growth = state.growth_tokens()
     for backend in state.eligible_beside_running(turn.session):
+        growth = state.growth_beside(backend)
         budget = state.budget_tokens(backend)
         if budget is None or state.need_tokens(turn, backend) + growth <= budget:
             return False

@@ -297,7 +297,7 @@ def _settle(
     for turn, backend in chosen:
         if turn.request_id not in late and backend.backend_id in room.waited_for:
             continue
-        room.take(backend, state.need_tokens(turn, backend), state.growth_tokens())
+        room.take(backend, state.need_tokens(turn, backend), state.growth_beside(backend))
         found.append(
             Assignment(
                 turn=turn,

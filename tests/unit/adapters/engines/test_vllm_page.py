@@ -54,6 +54,17 @@ def test_several_engines_are_summed() -> None:
     assert sample.prefix_cache_hits_tokens == 1_800_000
 
 
+def test_hits_below_the_pool_count_as_hits() -> None:
+    page = (
+        'vllm:prefix_cache_queries_total{model_name="m"} 500\n'
+        'vllm:prefix_cache_hits_total{model_name="m"} 300\n'
+        'vllm:external_prefix_cache_queries_total{model_name="m"} 200\n'
+        'vllm:external_prefix_cache_hits_total{model_name="m"} 150\n'
+    )
+    reading = read_page(page)
+    assert (reading.prefix_cache_queries_tokens, reading.prefix_cache_hits_tokens) == (500, 450)
+
+
 def test_pool_of_one_engine_unknown_makes_the_sum_unknown() -> None:
     both = page(engine=0) + page('block_size="16",num_gpu_blocks="None"', engine=1)
     assert read_page(both).capacity_tokens is None
