@@ -230,6 +230,8 @@ def _show(found: "Findings") -> None:
             f"{measures['output_tokens_per_s']:9,.0f}{measures['hit_rate']:10.3f}"
             f"{measures['hold_started_s_max']:8,.0f}"
         )
+    if found.plan.as_recorded is not None:
+        print(found.plan.as_recorded.sentence())
     for sentence in found.sentences:
         print(sentence)
 

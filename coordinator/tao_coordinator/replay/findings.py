@@ -72,6 +72,7 @@ class Findings:
             "working_set_over_pool": plan.pressure,
             "recorded_sessions": plan.recorded_sessions,
             "seeds": list(plan.settings.seeds),
+            "as_recorded": None if plan.as_recorded is None else asdict(plan.as_recorded),
             "summary": self.sentences,
             "policies": {
                 arm.arm: {
@@ -182,7 +183,9 @@ def _sentences(plan: ReplayPlan, arms: Sequence[ArmFindings]) -> list[str]:
         )
     found += _saved(plan, ours, best)
     routers = [arm for arm in others if arm.arm in PLAIN_ROUTERS and arm is not best]
-    if routers:
+    if not routers:
+        found += _where(ours, best)
+    else:
         router = min(routers, key=lambda arm: arm.task_s.value)
         less = 100 * (1 - ours.task_s.value / router.task_s.value)
         takes = f"{abs(less):.0f} % {'less' if less >= 0 else 'more'}"
@@ -193,7 +196,20 @@ def _sentences(plan: ReplayPlan, arms: Sequence[ArmFindings]) -> list[str]:
             f"takes {takes}."
         )
         found += _saved(plan, ours, router)
+        found += _where(ours, router)
     return found
+
+
+def _where(ours: ArmFindings, other: ArmFindings) -> list[str]:
+    """Where the difference comes from: what is lost to a full cache, and what waiting costs."""
+    lost = [arm.phases_s["again"] + arm.phases_s["queue"] for arm in (ours, other)]
+    if not any(lost):
+        return []
+    return [
+        f"Prefilling again and queueing in the engine take {lost[1]:,.0f} s of a session under "
+        f"{other.arm} and {lost[0]:,.0f} s under tao, which holds it for "
+        f"{ours.phases_s['hold']:,.0f} s instead."
+    ]
 
 
 def _saved(plan: ReplayPlan, ours: ArmFindings, best: ArmFindings) -> list[str]:
@@ -211,10 +227,11 @@ def _saved(plan: ReplayPlan, ours: ArmFindings, best: ArmFindings) -> list[str]:
     if fewest is None:
         return []
     if fewest == full:
-        return [f"tao needs all {full} backends for the latency of {best.arm} on {full}."]
+        number = "both" if full == 2 else f"all {full}"
+        return [f"tao needs {number} backends too for the latency of {best.arm} on {full}."]
     return [
-        f"With tao {fewest} of {full} backends give the latency of {best.arm} on all {full}: "
-        f"{full - fewest} could be saved."
+        f"With tao {fewest} of {full} backends give{'s' if fewest == 1 else ''} the latency of "
+        f"{best.arm} on all {full}: {full - fewest} could be saved."
     ]
 
 

@@ -53,6 +53,11 @@ th{font-weight:600;color:var(--soft);font-size:13px;white-space:normal;vertical-
 th:first-child,td:first-child{text-align:left}tr.ours td{font-weight:600}
 td.best{color:var(--ours)}td small{color:var(--soft);font-weight:400;display:block}
 svg{width:100%;height:auto;display:block;margin:4px 0 8px}
+svg.narrow-only{display:none}
+@media(max-width:560px){svg.wide-only{display:none}svg.narrow-only{display:block}
+main{padding:20px 14px 40px}table{font-size:13px}
+th:first-child,td:first-child{position:sticky;left:0;background:var(--back)}}
+@media print{svg.wide-only{display:block}svg.narrow-only{display:none}}
 svg text{fill:var(--ink);font-size:13px}svg text.small{fill:var(--soft);font-size:12px}
 .grid{stroke:var(--line)}.legend{margin-top:10px;font-size:13px}
 .legend b{margin-right:16px;font-weight:600}.key{margin-right:14px;white-space:nowrap}
@@ -85,6 +90,7 @@ def html(findings: Findings, command: str) -> str:
         "<p class=soft>Best of each column in colour. In small print: task latency against tao, "
         "with a 95 % interval from paired sessions.</p>",
         _table(arms),
+        _as_recorded(findings),
         "<h2>Where the time went</h2>",
         "<p class=soft>Seconds per session. <i>Prefill again</i> is work that had been done "
         "before and was lost with the cache.</p>",
@@ -93,6 +99,7 @@ def html(findings: Findings, command: str) -> str:
             [(key, words) for key, _, words in PHASES],
             "s",
         ),
+        _phases_table(arms),
         *_fleets(findings, arms),
         *_curves(arms),
         _footer(findings, command),
@@ -151,6 +158,31 @@ def _table(arms: Sequence[ArmFindings]) -> str:
     return (
         "<div class=wide><table><thead><tr><th>policy</th><th>task mean s</th>"
         f"{titles}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
+    )
+
+
+def _as_recorded(findings: Findings) -> str:
+    recorded = findings.plan.as_recorded
+    if recorded is None:
+        return ""
+    return (
+        f"<p class=soft>{escape(recorded.sentence())} Where that is far from the row of what ran "
+        "then, the modelled fleet is not the one that was recorded.</p>"
+    )
+
+
+def _phases_table(arms: Sequence[ArmFindings]) -> str:
+    """The numbers of the bars: hovering is not for every screen."""
+    titles = "".join(f"<th>{escape(words)}, s</th>" for _, _, words in PHASES)
+    body = "".join(
+        f"<tr{' class=ours' if arm.arm == OURS else ''}><td>{escape(arm.arm)}</td>"
+        + "".join(f"<td>{arm.phases_s[key]:,.1f}</td>" for key, _, _ in PHASES)
+        + "</tr>"
+        for arm in arms
+    )
+    return (
+        f"<div class=wide><table><thead><tr><th>policy</th>{titles}</tr></thead>"
+        f"<tbody>{body}</tbody></table></div>"
     )
 
 

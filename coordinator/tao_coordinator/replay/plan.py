@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tao_coordinator.errors import ConfigurationError
+from tao_coordinator.replay.as_recorded import AsRecorded, as_recorded
 from tao_coordinator.simulation.fleet import BLOCK_SIZE
 from tao_coordinator.simulation.trace_sessions import TURNS_MIN
 from tao_coordinator.study.cell import Cell, engine_named
@@ -96,6 +97,8 @@ class ReplayPlan:
     """Such as cannot: too few model calls with a known prompt."""
     cut_sessions: int
     """Such as outgrow a pool: they end before the model call that no backend could take."""
+    as_recorded: AsRecorded | None
+    """How the sessions fared; `None`: the trace does not tell."""
     skipped: Skipped
     """Rows of the trace that could not be read."""
 
@@ -156,6 +159,7 @@ def make_plan(settings: ReplaySettings) -> ReplayPlan:
         recorded,
         short_sessions=len(trace.sessions) - recorded,
         cut_sessions=cut_sessions,
+        as_recorded=as_recorded(trace.sessions, TURNS_MIN, settings.gap_s_max),
         skipped=trace.skipped,
     )
 
