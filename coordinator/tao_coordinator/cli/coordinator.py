@@ -121,12 +121,6 @@ def run(arguments: argparse.Namespace) -> int:
     from tao_coordinator.service.server import serve
 
     _set_up_logging(config.log_level)
-    if config.is_open:
-        _log.warning(
-            "anyone who reaches %s can use the backends, and see and end sessions:"
-            " set a key with --api-key, or keep the port inside the cluster",
-            config.host,
-        )
     parameters = Parameters()
     if config.time_scale != 1.0:
         parameters = parameters.scaled(config.time_scale)
@@ -138,6 +132,12 @@ def run(arguments: argparse.Namespace) -> int:
             f"coordinator listening on {url} policy={config.policy} backends={_counted(config)}",
             flush=True,
         )
+        if config.is_open:
+            _log.warning(
+                "anyone who reaches %s can use the backends, and see and end sessions:"
+                " set a key with --api-key, or keep the port inside the cluster",
+                config.host,
+            )
 
     return serve(config, engine, announce)
 

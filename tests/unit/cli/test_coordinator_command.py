@@ -1,7 +1,7 @@
 """Flags and variables of `tao coordinator` as one checked configuration."""
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
@@ -54,7 +54,8 @@ def test_coordinator_open_to_everybody_says_so(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def serve(*_: object) -> int:
+    def serve(_config: object, _engine: object, on_listening: Callable[[str], None]) -> int:
+        on_listening("http://here")
         return 0
 
     def leave_logging(_: str) -> None:
