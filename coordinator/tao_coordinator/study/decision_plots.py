@@ -1,4 +1,4 @@
-"""Pictures of what a cell's watch has noted: survival of caches, one snapshot, gains."""
+"""Pictures of what a cell's watch has noted, one kind per function."""
 
 from pathlib import Path
 from typing import Any, Final
@@ -100,6 +100,23 @@ def gains(outcome: Outcome, plot: Plot, panel: str, path: Path) -> str:
         share = np.full(len(gain), 100.0 / len(gain))
         look = style(arm, number) | {"label": f"{arm} ({len(gain)})"}
         axes.hist(gain, bins, weights=share, histtype="step", **look)
+    title = f"{plot.title}: {panel}"
+    return finish(figure, axes, title, plot.x_title, plot.y_title, path)
+
+
+def terms(outcome: Outcome, plot: Plot, panel: str, path: Path) -> str:
+    """One dot per plan: what was lost over the bound on it; above the line the bound is broken."""
+    figure, axes = new()
+    largest = 1.0
+    for number, arm in enumerate(outcome.arms(panel)):
+        rows = _series(outcome, panel, arm, "terms")
+        if not rows or (plot.arms and arm not in plot.arms):
+            continue
+        loss, bound = np.array(rows).T / 1e3
+        largest = max(largest, float(bound.max()))
+        look = style(arm, number) | {"linestyle": "", "linewidth": 0.0}
+        axes.plot(bound, loss, marker=".", alpha=0.6, **look)
+    axes.plot([0.0, largest], [0.0, largest], "k--", linewidth=1, label="loss = bound")
     title = f"{plot.title}: {panel}"
     return finish(figure, axes, title, plot.x_title, plot.y_title, path)
 

@@ -100,4 +100,5 @@ _PER_PANEL: Final[dict[str, Callable[[Outcome, Plot, str, Path], str]]] = {
     "survival": decision_plots.survival,
     "snapshot": decision_plots.snapshot,
     "gains": decision_plots.gains,
+    "terms": decision_plots.terms,
 }

@@ -107,7 +107,7 @@ class Plot:
     name: str
     kind: str
     """`lines`: the measure over the cells' x; `timeline`: a moment's field over time; `survival`,
-    `snapshot` and `gains`: what the cells' watch has noted (`decision_plots`)."""
+    `snapshot`, `gains` and `terms`: what the cells' watch has noted (`decision_plots`)."""
     measure: str
     """Empty where the kind says it all."""
     title: str

@@ -46,19 +46,26 @@ def test_what_a_watch_noted_is_drawn_per_panel(tmp_path: Path) -> None:
         pressed = replace(SMALL, workers=8, pools=(40_000, 40_000), num_backends=2)
         return [
             replace(pressed, panel=watch, arm=name, policy=PolicyChoice(name), watch=watch)
-            for watch in ("survival", "snapshots")
+            for watch in ("survival", "snapshots", "asynchrony")
             for name in ("tao", "tao-paper")
         ]
 
     plots = (
         Plot("kept", "survival", "", "Survival", "share", ("survival",)),
         Plot("one", "snapshot", "", "One snapshot", "", ("snapshots",), ("tao-paper",)),
-        Plot("gains", "gains", "", "Gains", "%"),
+        Plot("gains", "gains", "", "Gains", "%", ("snapshots",)),
+        Plot("terms", "terms", "", "Plans", "tokens", ("asynchrony", "survival")),
     )
     study = Study(name="s", title="S", asks="?", make_cells=cells, columns=(TASK,), plots=plots)
     made = cells(StudyOptions())
     outcome = Outcome(study, StudyOptions(), made, [run_cell(cell) for cell in made])
     names = draw(outcome, tmp_path)
-    assert names == ["kept.png", "one.png", "gains-survival.png", "gains-snapshots.png"]
+    assert names == [
+        "kept.png",
+        "one.png",
+        "gains.png",
+        "terms-asynchrony.png",
+        "terms-survival.png",
+    ]
     for name in names:
         assert (tmp_path / name).read_bytes().startswith(PNG)

@@ -279,13 +279,18 @@ _LATE: Final = Study(
                   panel, OURS, (), _VIOLATED),
         )
     ),
-    plots=tuple(
-        Plot(name, "lines", measure, title, "tokens of credit a plan, mean",
-             ("swe-lite, 160", "swe, 1.5"), arms=_PAPER, x_title="seconds from snapshot to plan")
-        for name, measure, title in (
-            ("loss", "bound_loss_tokens", "Lost by lateness"),
-            ("bound", "bound_tokens", "Bound on it: A + 2 eps + T"),
-        )
+    plots=(
+        *(
+            Plot(name, "lines", measure, title, "tokens of credit a plan, mean",
+                 ("swe-lite, 160", "swe, 1.5"), _PAPER, "seconds from snapshot to plan")
+            for name, measure, title in (
+                ("loss", "bound_loss_tokens", "Lost by lateness"),
+                ("bound", "bound_tokens", "Bound on it: A + 2 eps + T"),
+            )
+        ),
+        Plot("terms", "terms", "", "Plan by plan", "lost, thousand tokens of credit",
+             tuple(f"{name}, {s:g} s" for name in ("swe-lite, 160", "swe, 1.5") for s in _PLAN_S),
+             _PAPER, "A + 2 eps + T, thousand tokens of credit"),
     ),
     reading="Terms are tokens of cache credit a plan, mean over the plans of a run. `tao-paper` "
     "plans beside the loop here, drops a plan whose sessions changed and carries out the longest "

@@ -7,6 +7,7 @@ from tao_coordinator.simulation.fleet import FleetChange
 from tao_coordinator.study.cell import Cell
 from tao_coordinator.study.studies.grid import PLACEHOLDER, QWEN, cross
 from tao_coordinator.study.study import (
+    CERTIFIED,
     DECISION,
     DECISION_P99,
     FALLBACKS,
@@ -134,8 +135,8 @@ STUDIES: Final = (
         title="8 to 1,000 backends",
         asks="Does what holds on four backends hold on many, and what does deciding cost?",
         make_cells=_many_cells,
-        columns=(TASK, TASK_P99, TOKENS, TTFT, HIT_RATE, HOLD_STARTED, MOVED, FALLBACKS, PLAN_GAP,
-                 DECISION, DECISION_P99, _SHARE),
+        columns=(TASK, TASK_P99, TOKENS, TTFT, HIT_RATE, HOLD_STARTED, MOVED, FALLBACKS, CERTIFIED,
+                 PLAN_GAP, DECISION, DECISION_P99, _SHARE),
         versus=(TASK, TTFT, TOKENS),
         reading="Pools of 80,000 tokens, SWE-Lite sessions, 1.5 times the pools: 56 workers on 8 "
         "backends, 7,000 on 1,000. The last column is what all steps of the coordinator's engine "

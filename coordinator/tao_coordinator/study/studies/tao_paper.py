@@ -12,12 +12,14 @@ from tao_coordinator.study.studies.grid import (
     paper_cell,
 )
 from tao_coordinator.study.study import (
+    CERTIFIED,
     DECISION,
     FALLBACKS,
     HIT_RATE,
     HOLD_STARTED,
     MAKESPAN,
     OURS,
+    PLAN_GAP,
     TASK,
     TASK_P99,
     TOKENS,
@@ -81,7 +83,7 @@ _MAIN: Final = Study(
     "ThunderAgent, as the number of workers grows.",
     make_cells=_main_cells,
     columns=(TASK, TASK_P99, TTFT, TTFT_P99, TOOL_TO_TOKEN, TOKENS, TOKENS_RUN, HIT_RATE,
-             HOLD_STARTED, FALLBACKS, DECISION),
+             HOLD_STARTED, FALLBACKS, DECISION, CERTIFIED, PLAN_GAP),
     versus=(TASK, TTFT, TOKENS_RUN),
     claims=(
         *_margins("V4-Flash x2, swe-lite, 16", "-2.4 %", "-7.5 %", "+5.1 %"),
@@ -275,7 +277,8 @@ _LOW: Final = Study(
     title="TAO, Table 5: few workers",
     asks="What does scheduling cost where there is nothing to schedule?",
     make_cells=_low_cells,
-    columns=(TASK, TTFT, TTFT_P99, TOKENS, TOKENS_RUN, HIT_RATE, HOLD_STARTED, DECISION),
+    columns=(TASK, TTFT, TTFT_P99, TOKENS, TOKENS_RUN, HIT_RATE, HOLD_STARTED, DECISION,
+             CERTIFIED, PLAN_GAP),
     claims=(
         *(
             Claim(f"{n} workers: latency against the best", "within 2.3 %",

@@ -32,8 +32,9 @@ from tao_coordinator.scheduling.placement.plan import objective_of
 from tao_coordinator.scheduling.placement.problem import Int64
 from tao_coordinator.scheduling.rivals.grid_decision import Decide, Decision
 from tao_coordinator.simulation.run_record import RunRecord
-from tao_coordinator.study.watches.watch import BoundedPlan, LatePlan, Watch
+from tao_coordinator.study.watches.watch import BoundedPlan, LatePlan, Series, Watch
 
+ROWS_MAX: Final = 2_000
 _SUMS: Final = ("best", "loss", "feasibility", "drift", "execution", "gap")
 
 
@@ -57,6 +58,7 @@ class AsynchronyWatch(Watch):
         """Plans in which anybody's readiness differs at t."""
         self.num_violated = dict.fromkeys(("credit", "value", "value_with_jumps"), 0)
         self._has_values = False
+        self._rows: Series = []
 
     def decide(self, decide: Decide) -> Decide:
         """See `Watch`; it is also how the maxima are solved."""
@@ -97,6 +99,10 @@ class AsynchronyWatch(Watch):
                 self.num_violated["value_with_jumps"] / self.num_plans
             )
         return found
+
+    def series(self, record: RunRecord) -> dict[str, Series]:
+        """`terms`: per plan what was lost and the bound on it, tokens of credit."""
+        return {"terms": self._rows}
 
     # --- tao -------------------------------------------------------------------------------------
 
@@ -154,6 +160,10 @@ class AsynchronyWatch(Watch):
     def _add(self, *terms: float) -> None:
         for name, term in zip(_SUMS, terms, strict=True):
             self._sums[name] += term
+        if len(self._rows) < ROWS_MAX:
+            _, loss, feasibility, drift, execution, gap = terms
+            bound = feasibility + 2.0 * drift + execution + gap
+            self._rows.append([float(loss), float(bound)])
 
 
 def _feasible_twice(then: PlacementProblem, live: PlacementProblem) -> PlacementProblem:
