@@ -127,8 +127,8 @@ STUDIES: Final = (
                 Claim(f"{panel}: snapshots where joint is worse", "none", panel, OURS, (), _WORSE),
             )
         ),
-        reading="In the run of `tao` every rule is asked about each snapshot in which two sessions "
-        "or more compete. The same of TAO as published: `tao study run snapshots`.",
+        reading="In the run of `tao` every plan is made within its step, and every rule is asked "
+        "about each snapshot in which two sessions or more compete. The same of TAO as published: `tao study run snapshots`.",
     ),
     Study(
         name="many-backends",
