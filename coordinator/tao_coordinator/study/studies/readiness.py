@@ -71,7 +71,7 @@ _CLAIMS: Final = (
     ),
     *(
         Claim(f"{_panel(d)}: decisions that readiness changed", there, _panel(d), _PAPER, (),
-              _CHANGED)
+              _CHANGED, "what it counts as a decision is not public; here a plan for all who wait")
         for d, there in zip(_DELAYS[1:], ("1.65 %", "3.94 %", "7.93 %"), strict=True)
     ),
     *(

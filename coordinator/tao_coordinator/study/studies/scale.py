@@ -128,7 +128,8 @@ STUDIES: Final = (
             )
         ),
         reading="In the run of `tao` every plan is made within its step, and every rule is asked "
-        "about each snapshot in which two sessions or more compete. The same of TAO as published: `tao study run snapshots`.",
+        "about each snapshot in which two sessions or more compete. The same of TAO as published: "
+        "`tao study run snapshots`.",
     ),
     Study(
         name="many-backends",
