@@ -14,6 +14,8 @@ DEFAULT_TIMEOUT_S = 600.0
 """Time-out of a call that sets none (litellm's own default)."""
 NOTICEABLE_HOLD_S = 1.0
 """A shorter hold is not taken off the time-out of the call."""
+LONGEST_CHAIN = 16
+"""Causes of an error that are looked at; a chain may close in itself."""
 OPENAI_PROVIDERS = frozenset(
     {
         "openai",
@@ -139,6 +141,16 @@ def own_timeout(held: tao.HoldTimeoutError, config: object) -> Exception:
     from litellm.exceptions import Timeout
 
     return Timeout(str(held), model=served_model(config), llm_provider=provider(config))
+
+
+def took_no_connection(error: BaseException) -> bool:
+    """Whether the backend took no connection: nothing was sent, and elsewhere it may go well."""
+    below: BaseException | None = error
+    for _ in range(LONGEST_CHAIN):
+        if below is None or type(below).__name__ == "ConnectError":
+            break
+        below = below.__cause__ or below.__context__
+    return type(below).__name__ == "ConnectError"
 
 
 def _field(value: object, name: str) -> object:

@@ -8,8 +8,9 @@
 For models of an OpenAI API (`openai/`, `hosted_vllm/` and their kin); the calls of any other model,
 and those outside a session, go to litellm as they are. A streamed reply gives its lease back when
 it has been read to its end, closed or forgotten. litellm's own retries of a call stay with the
-backend of that call. Nothing that fails in here reaches the caller, with one exception that is
-meant: a call held for its whole time-out raises `litellm.Timeout`.
+backend of that call; where that takes no connection, the call goes to its own `api_base`. Nothing
+that fails in here reaches the caller, with one exception that is meant: a call held for its whole
+time-out raises `litellm.Timeout`.
 """
 
 # litellm is typed in parts only.
@@ -42,8 +43,9 @@ def completion(model: str, messages: Sequence[Any] = (), **kwargs: Any) -> Any:
     try:
         reply = cast("Any", litellm.completion)(model, messages, **call.arguments())
     except BaseException as error:
-        call.finish(error)
-        raise
+        if not call.finish_to_try_unplaced(error):
+            raise
+        return cast("Any", litellm.completion)(model, messages, **kwargs)
     if call.turn is not None and kwargs.get("stream"):
         return _Stream(reply, call)
     call.report(reply)
@@ -64,8 +66,9 @@ async def acompletion(model: str, messages: Sequence[Any] = (), **kwargs: Any) -
     try:
         reply = await cast("Any", litellm.acompletion)(model, messages, **call.arguments())
     except BaseException as error:
-        call.finish(error)
-        raise
+        if not call.finish_to_try_unplaced(error):
+            raise
+        return await cast("Any", litellm.acompletion)(model, messages, **kwargs)
     if call.turn is not None and kwargs.get("stream"):
         return _AsyncStream(reply, call)
     call.report(reply)
@@ -137,6 +140,12 @@ class _Call:
         turn, self.turn = self.turn, None
         if turn is not None:
             leave(turn, error)
+
+    def finish_to_try_unplaced(self, error: BaseException) -> bool:
+        """Give the lease back; true if its backend has just died, so that its own may be asked."""
+        was_placed = self.turn is not None and self.turn.affinity is not None
+        self.finish(error)
+        return was_placed and calls.took_no_connection(error)
 
     def _raise_own(self, held: tao.HoldTimeoutError | None) -> None:
         if held is not None:

@@ -134,6 +134,20 @@ def test_litellm_calls_at_once_keep_their_sessions_apart(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
+def test_litellm_call_goes_its_own_way_where_its_backend_takes_no_connection(
+    pair: Pair, way: str
+) -> None:
+    pair.coordinator.backend_url = free_url()
+    tao.connect(pair.coordinator.url)
+
+    with tao.session("swe-17"):
+        assert pair.call(way) == "Hello world"
+
+    assert len(pair.own.calls) == 1
+    pair.assert_released("error")
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_litellm_error_gives_the_lease_back(pair: Pair, way: str) -> None:
     pair.leased.statuses = [500]
     tao.connect(pair.coordinator.url)
