@@ -24,9 +24,8 @@ Outcome = Literal["completed", "error", "cancelled"]
 
 SERVED_BY_LENGTH_MAX = 512
 """A longer header names no backend."""
-MOST_TOKENS = 100_000_000
-LONGEST_TIMEOUT_S = 31_536_000.0
-"""Callers write "no limit" as a huge number or as infinity, which the coordinator would refuse."""
+LONGEST_S = 31_536_000.0
+"""The coordinator refuses what says more: callers write "no limit" as a huge number or infinity."""
 
 
 class Turn:
@@ -110,14 +109,20 @@ class Turn:
             cached_tokens: Prompt tokens that the engine had cached. None: it does not say.
             output_tokens: Tokens of the reply.
             ttft_s: Seconds from sending the call to the first token.
+
+        What cannot be (negative, absurd, no number) is left out: it would keep the lease from being
+        given back.
         """
-        given = {
+        counts = {
             "input_tokens": input_tokens,
             "cached_tokens": cached_tokens,
             "output_tokens": output_tokens,
-            "ttft_s": ttft_s,
         }
-        self._usage.update({name: value for name, value in given.items() if value is not None})
+        for name, count in counts.items():
+            if type(count) is int and 0 <= count <= semconv.TOKENS_MAX:
+                self._usage[name] = count
+        if isinstance(ttft_s, int | float) and 0.0 <= ttft_s <= LONGEST_S:
+            self._usage["ttft_s"] = float(ttft_s)
 
     def answered(self, headers: Mapping[str, str]) -> None:
         """Note which backend served the call, where a gateway's answer tells.
@@ -205,10 +210,10 @@ class Turn:
             agent=session.agent,
             model=self._model,
             input_tokens=input_tokens,
-            max_output_tokens=_within(self._max_output_tokens, MOST_TOKENS),
+            max_output_tokens=_within(self._max_output_tokens, semconv.TOKENS_MAX),
             priority=session.priority,
             tenant=session.tenant,
-            timeout_s=_within(self._timeout_s, LONGEST_TIMEOUT_S),
+            timeout_s=_within(self._timeout_s, LONGEST_S),
             released=session.undelivered_release(),
         )
 

@@ -1,6 +1,7 @@
 import asyncio
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from sdk_stubs import CoordinatorStub, eventually
@@ -198,3 +199,14 @@ def test_limits_that_are_none_are_not_told(coordinator: CoordinatorStub, no_limi
     with tao.session("s") as s, s.turn(max_output_tokens=2**31 - 1, timeout_s=no_limit) as turn:
         assert turn.receipt is not None
     assert not {"max_output_tokens", "timeout_s"} & coordinator.leases[0].json.keys()
+
+
+@pytest.mark.parametrize("wrong", [-1, 10**9, 12.5, float("nan"), True, "many"])
+def test_usage_that_cannot_be_does_not_keep_the_lease(
+    coordinator: CoordinatorStub, wrong: Any
+) -> None:
+    with tao.session("s") as s, s.turn() as turn:
+        turn.report(input_tokens=wrong, cached_tokens=wrong, output_tokens=7)
+        turn.report(ttft_s=float("inf"))
+    assert eventually(lambda: coordinator.releases)
+    assert coordinator.releases[0].keys() == {"outcome", "output_tokens", "duration_s"}
