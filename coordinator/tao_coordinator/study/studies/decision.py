@@ -215,6 +215,7 @@ _SNAPSHOTS: Final = Study(
 # --- how a decision ages -------------------------------------------------------------------------
 
 _PLAN_S: Final = (0.1, 0.5, 1.5)
+_NO_CREDIT: Final = "tao-paper, no credit"
 _VIOLATED: Final = Column("violated_credit", "violated, credit %", 2, 100.0)
 _VIOLATED_VALUE: Final = Column("violated_value", "violated, whole value %", 2, 100.0)
 _VIOLATED_NEVER: Final = Column("violated_value_with_jumps", "the same with the allowance %", 2,
@@ -234,8 +235,12 @@ def _late_cells(options: StudyOptions) -> list[Cell]:
             sessions = max(options.sessions(300), 2 * cell.num_workers())
             cell = replace(cell, plan_s=plan_s, sessions=sessions, x=plan_s)
             late = [
-                (arm, replace(PolicyChoice.parse(arm), options=(("plan_s", str(plan_s)),)))
-                for arm in _PAPER
+                (arm, PolicyChoice.parse(f"{text}plan_s={plan_s}"))
+                for arm, text in (
+                    (_PAPER[0], "tao-paper:"),
+                    (_PAPER[1], "tao-paper@0.9:"),
+                    (_NO_CREDIT, "tao-paper:half_life_s=0.000001,"),
+                )
             ]
             found += cross(options, [cell], [*arms(OURS), *late])
     return found
@@ -275,6 +280,10 @@ _LATE: Final = Study(
                   "possible", panel, "tao-paper", (), _VIOLATED_VALUE,
                   "one token of credit outweighs any readiness, so decay covers nearly all jumps"),
             Claim(f"{panel}: with it", "none (proved)", panel, "tao-paper", (), _VIOLATED_NEVER),
+            Claim(f"{panel}: without credit, without the allowance", "possible", panel, _NO_CREDIT,
+                  (), _VIOLATED_VALUE, "nothing decays, so nothing covers a jump"),
+            Claim(f"{panel}: without credit, with it", "none (proved)", panel, _NO_CREDIT, (),
+                  _VIOLATED_NEVER),
             Claim(f"{panel}: `tao`, plans whose loss exceeds its stated bound", "none (proved)",
                   panel, OURS, (), _VIOLATED),
         )
@@ -295,6 +304,7 @@ _LATE: Final = Study(
     reading="Terms are tokens of cache credit a plan, mean over the plans of a run. `tao-paper` "
     "plans beside the loop here, drops a plan whose sessions changed and carries out the longest "
     "prefix that fits; its maxima are solved again on its grid, plans by fallback are not checked. "
+    "`tao-paper, no credit` forgets it at once: readiness leads, and only its jumps are left. "
     "What is carried out has to fit exact tokens only and may be worth more than those. "
     "`tao` has all its plans made beside the loop, whatever their size; its A and eps are upper "
     "bounds from one pass, hence far above the loss, and its held sessions have little credit to "
