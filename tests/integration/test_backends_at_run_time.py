@@ -101,7 +101,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CoordinatorProces
     log = tmp_path_factory.mktemp("live") / "log"
     with (
         stub_backends(1) as (stub,),
-        coordinator(log, "--backend", f"a={stub.url}", "--api-key", "") as service,
+        coordinator(log, "--backend", f"a={stub.url}") as service,
     ):
         yield service
 
