@@ -72,6 +72,7 @@ def test_replay_writes_a_page_and_tells_numbers(trace: Path, tmp_path: Path) -> 
         (["replay", "trace.jsonl", "--backends", "0"], "--backends must be 1 to 1000"),
         (["replay", "trace.jsonl", "--report", "no/such/out.html"], "there is no folder"),
         (["replay", "trace.jsonl", "--seeds", "a"], "--seeds a"),
+        (["study", "run", "surge", "--seeds", "1,2,1"], "--seeds 1,2,1: each may come once"),
         (["study", "run", "nothing"], "no study 'nothing'"),
         (["study", "run", "surge", "--share", "0"], "--share must be above 0"),
         (["study", "run", "surge", "--cell-limit", "0"], "--cell-limit must be above 0"),

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tao_coordinator.cli.seeds import read_seeds
 from tao_coordinator.cli.trace_damage import tell_skipped
 from tao_coordinator.errors import ConfigurationError
 from tao_coordinator.simulation.engine_constants import DEFAULT_PRESET, PRESETS
@@ -191,10 +192,6 @@ def _settings(arguments: argparse.Namespace) -> "ReplaySettings":
             replace(policy, capacity_scale=scale) if policy.capacity_scale == 1.0 else policy
             for policy in policies
         ]
-    try:
-        seeds = tuple(int(part) for part in str(arguments.seeds).split(","))
-    except ValueError:
-        raise ConfigurationError(f"--seeds {arguments.seeds}: numbers with commas") from None
     return ReplaySettings(
         trace=str(arguments.trace),
         trace_digest=files.digest(arguments.trace),
@@ -210,8 +207,8 @@ def _settings(arguments: argparse.Namespace) -> "ReplaySettings":
         shared_tokens=arguments.shared_tokens,
         gap_s_max=arguments.gap_max,
         turns_max=arguments.turns_max,
-        context_tokens_max=max(1, arguments.context_max),
-        seeds=seeds,
+        context_tokens_max=arguments.context_max,
+        seeds=read_seeds(arguments.seeds),
         with_fewer_backends=not arguments.same_fleet,
     )
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tao_coordinator.cli.seeds import read_seeds
 from tao_coordinator.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -132,6 +133,10 @@ def _run_one(arguments: argparse.Namespace, options: "StudyOptions", name: str) 
             report=lambda text: print(f"{name}: {text}", file=sys.stderr, flush=True),
             limit_s=arguments.cell_limit,
         )
+    except KeyboardInterrupt:
+        number = len(kept.known)
+        print(f"tao: {name}: interrupted; --resume goes on from {number} results", file=sys.stderr)
+        raise
     except sweep.CellsFailed as error:
         failures.write_text(error.details(), encoding="utf-8")
         print(f"tao: {name}: {error}; see {failures}, --resume runs them again", file=sys.stderr)
@@ -169,10 +174,6 @@ def _options(arguments: argparse.Namespace) -> "StudyOptions":
     from tao_coordinator.study.study import StudyOptions
     from tao_coordinator.traces import files
 
-    try:
-        seeds = tuple(int(part) for part in str(arguments.seeds).split(","))
-    except ValueError:
-        raise ConfigurationError(f"--seeds {arguments.seeds}: numbers with commas") from None
     if arguments.jobs is not None and arguments.jobs < 1:
         raise ConfigurationError("--jobs must be at least 1")
     if not arguments.cell_limit > 0.0:
@@ -186,7 +187,7 @@ def _options(arguments: argparse.Namespace) -> "StudyOptions":
             raise ConfigurationError(f"--trace {text}: WORKLOAD=PATH, and the path must exist")
         traces[name] = path
     return StudyOptions(
-        seeds=seeds,
+        seeds=read_seeds(arguments.seeds),
         traces=traces,
         trace_digests={name: files.digest(Path(path)) for name, path in traces.items()},
         share=arguments.share,

@@ -77,14 +77,18 @@ class Findings:
             "policies": {
                 arm.arm: {
                     "measures": {k: v for k, v in arm.measures.items() if v == v},
-                    "task_s": asdict(arm.task_s),
-                    "task_ratio_to_tao": None if arm.against is None else asdict(arm.against),
+                    "task_s": _plain(arm.task_s),
+                    "task_ratio_to_tao": None if arm.against is None else _plain(arm.against),
                     "seconds_per_session": arm.phases_s,
                     "task_s_by_backends": arm.task_s_by_backends,
                 }
                 for arm in self.arms
             },
         }
+
+
+def _plain(found: Interval) -> dict[str, float | None]:
+    return {name: None if value != value else value for name, value in asdict(found).items()}
 
 
 def find(plan: ReplayPlan, results: Sequence[CellResult]) -> Findings:

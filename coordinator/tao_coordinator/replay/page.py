@@ -9,6 +9,7 @@ from tao_coordinator.replay import charts
 from tao_coordinator.replay.findings import PHASES, QUANTILES, ArmFindings, Findings
 from tao_coordinator.simulation.engine_constants import PRESETS
 from tao_coordinator.simulation.run_record import Moment
+from tao_coordinator.study.report import percent
 from tao_coordinator.study.study import (
     GOOD_5,
     HIT_RATE,
@@ -144,10 +145,7 @@ def _table(arms: Sequence[ArmFindings]) -> str:
     for arm in arms:
         against = ""
         if arm.against is not None:
-            low, high = (100 * (part - 1) for part in (arm.against.low, arm.against.high))
-            against = (
-                f"<small>{100 * (arm.against.value - 1):+.0f} % [{low:+.0f}, {high:+.0f}]</small>"
-            )
+            against = f"<small>{percent(arm.against)}</small>"
         kind = " class=best" if arm.task_s.value == best_task else ""
         cells = "".join(_cell(arm, column, arms) for column in shown)
         row = " class=ours" if arm.arm == OURS else ""

@@ -72,12 +72,12 @@ class ReplaySettings:
             raise ConfigurationError("--shared-tokens must not be negative")
         if not self.gap_s_max >= 0.0:
             raise ConfigurationError("--gap-max must not be negative")
+        if self.context_tokens_max < 1:
+            raise ConfigurationError("--context-max must be at least 1")
         if self.turns_max < TURNS_MIN:
             raise ConfigurationError(f"--turns-max must be at least {TURNS_MIN}")
         if not self.policies or not self.seeds:
             raise ConfigurationError("a replay needs a policy and a seed")
-        if len(set(self.seeds)) < len(self.seeds):
-            raise ConfigurationError("--seeds must be different from each other")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,8 @@ from tao_coordinator.study.statistics import Interval
 from tao_coordinator.study.study import OURS, Column, Outcome
 
 SEEDS_FOR_INTERVAL: Final = 2
+SEEDS_FOR_RANGE: Final = 3
+"""With so few, more than a fortieth of all resamples is the smallest value alone."""
 
 
 def markdown(outcome: Outcome, command: str, pictures: Sequence[str] = ()) -> str:
@@ -23,6 +25,8 @@ def markdown(outcome: Outcome, command: str, pictures: Sequence[str] = ()) -> st
     lines = [f"# {study.title}", "", study.asks, ""]
     seeds = ", ".join(str(seed) for seed in outcome.options.seeds)
     lines += [f"`{command}`", "", f"Seeds {seeds}. Modelled engines: read ratios.", ""]
+    if len(outcome.options.seeds) >= SEEDS_FOR_INTERVAL:
+        lines += [_intervals(len(outcome.options.seeds)), ""]
     if outcome.num_failed:
         lines += [f"**Incomplete: {outcome.num_failed} runs have failed and are missing.**", ""]
     if study.reading:
@@ -69,6 +73,17 @@ def as_json(outcome: Outcome, command: str) -> dict[str, object]:
         "failed_runs": outcome.num_failed,
         "panels": panels,
     }
+
+
+def _intervals(num_seeds: int) -> str:
+    """What the brackets mean: a bootstrap of two or three values is their range."""
+    by_seed = "95 %, bootstrap over the seeds"
+    if num_seeds <= SEEDS_FOR_RANGE:
+        by_seed = "the range of the seeds"
+    return (
+        "In brackets: for the mean task latency 95 %, bootstrap over the sessions of all seeds, "
+        f"which wait for each other, so that it is rather too narrow; for the rest {by_seed}."
+    )
 
 
 def _panel(outcome: Outcome, panel: str) -> list[str]:
@@ -154,6 +169,8 @@ def percent(ratio: Interval) -> str:
     if math.isnan(ratio.value):
         return "-"
     value, low, high = (100.0 * (part - 1.0) for part in (ratio.value, ratio.low, ratio.high))
+    if math.isnan(low):
+        return f"{value:+.1f} %"
     return f"{value:+.1f} % [{low:+.1f}, {high:+.1f}]"
 
 

@@ -1,5 +1,6 @@
 """Bootstrap intervals, paired where the arms of a comparison ran the same sessions."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -23,10 +24,10 @@ class Interval:
 
 
 def mean_interval(values: Sequence[float]) -> Interval:
-    """Mean with its bootstrap interval; one value has no width that could be known."""
+    """Mean with its bootstrap interval; one value has none, and none has no mean (not a number)."""
     data = np.asarray(values, np.float64)
-    if len(data) == 0:
-        return Interval(float("nan"), float("nan"), float("nan"))
+    if len(data) < 2:
+        return Interval(float(data[0]) if len(data) else math.nan, math.nan, math.nan)
     picks = np.random.default_rng(_SEED).integers(0, len(data), (RESAMPLES, len(data)))
     return _interval(float(data.mean()), data[picks].mean(axis=1))
 
@@ -34,20 +35,22 @@ def mean_interval(values: Sequence[float]) -> Interval:
 def ratio_interval(ours: Mapping[str, float], theirs: Mapping[str, float]) -> Interval:
     """Ratio of two means over the units (sessions, seeds) that both arms have, paired.
 
-    Units are resampled together, so what makes a unit long in both arms cancels.
+    Units are resampled together, so what makes a unit long in both arms cancels. One unit has no
+    interval.
     """
     keys = sorted(ours.keys() & theirs.keys())
-    if not keys:
-        return Interval(float("nan"), float("nan"), float("nan"))
     mine = np.array([ours[key] for key in keys], np.float64)
     other = np.array([theirs[key] for key in keys], np.float64)
+    if not keys or not other.mean():
+        return Interval(math.nan, math.nan, math.nan)
+    value = float(mine.mean() / other.mean())
+    if len(keys) == 1:
+        return Interval(value, math.nan, math.nan)
     picks = np.random.default_rng(_SEED).integers(0, len(keys), (RESAMPLES, len(keys)))
     above, below = mine[picks].mean(axis=1), other[picks].mean(axis=1)
-    if not other.mean():
-        return Interval(float("nan"), float("nan"), float("nan"))
     # A resample in which the other arm has nothing says nothing about the ratio.
     ratios = above[below > 0.0] / below[below > 0.0]
-    return _interval(float(mine.mean() / other.mean()), ratios)
+    return _interval(value, ratios)
 
 
 def _interval(value: float, resampled: Floats) -> Interval:

@@ -5,6 +5,7 @@ told, a new worker takes its place, the others go on. A worker ends with its par
 ends: nothing computes on after a kill -9.
 """
 
+import contextlib
 import os
 import signal
 import threading
@@ -128,7 +129,8 @@ class _Worker(Generic[TaskT, ResultT]):
     def __post_init__(self) -> None:
         self.pipe, theirs = self.context.Pipe()
         self.process = self.context.Process(target=_work, args=(theirs, self.run), daemon=True)
-        self.process.start()
+        with _interrupts_held_back():
+            self.process.start()
         theirs.close()
 
     def begin(self, task: TaskT) -> None:
@@ -152,8 +154,21 @@ class _Worker(Generic[TaskT, ResultT]):
         self.pipe.close()
 
 
+@contextlib.contextmanager
+def _interrupts_held_back() -> Generator[None]:
+    """A process that is started in here never hears of Ctrl-C, not even while it imports."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _work(pipe: "Connection[ResultT | Failure, TaskT]", run: Callable[[TaskT], ResultT]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides, also where it cannot mask
     threading.Thread(target=_end_with_parent, daemon=True).start()
     while True:
         try:

@@ -117,3 +117,15 @@ def test_json_is_plain(plan: ReplayPlan) -> None:
     facts = json.loads(json.dumps(findings(plan, BETTER).to_json(), allow_nan=False))
     assert facts["policies"]["thunderagent"]["task_ratio_to_tao"]["value"] == pytest.approx(2.0)
     assert facts["policies"]["tao"]["task_s_by_backends"]["2"] == 199.0
+
+
+def test_one_session_proves_nothing(plan: ReplayPlan) -> None:
+    results = [
+        CellResult(cell.cell_id, {"sessions": 1.0}, {"0": 100.0 + (cell.arm != "tao")})
+        for cell in plan.cells
+    ]
+    found = find(plan, results)
+    assert "no difference can be told apart from chance" in found.sentences[0]
+    facts = json.loads(json.dumps(found.to_json(), allow_nan=False))
+    assert facts["policies"]["thunderagent"]["task_ratio_to_tao"]["low"] is None
+    assert "nan" not in page.html(found, "tao replay")

@@ -78,7 +78,7 @@ def test_arrivals_take_the_place_of_workers(tmp_path: Path) -> None:
         {"gap_s_max": -1.0},
         {"gap_s_max": float("nan")},
         {"turns_max": 2},
-        {"seeds": (1, 1)},
+        {"context_tokens_max": 0},
         {"policies": ()},
         {"as_arrived": True, "workers": 3},
         {"engine": "tpu"},

@@ -109,3 +109,16 @@ def test_published_strongest_setting_of_tao_is_always_there_too() -> None:
 def test_unknown_study_is_named_with_the_known_ones() -> None:
     with pytest.raises(ConfigurationError, match="no study 'x'; there are pressure"):
         find(STUDIES, "x")
+
+
+def test_brackets_say_what_they_are() -> None:
+    """Two values resampled are their range; one seed has none, and the ratio no bracket."""
+    assert "for the rest the range of the seeds." in report.markdown(outcome(), "")
+    many = replace(outcome(), options=StudyOptions(seeds=(1, 2, 3, 4)))
+    assert "for the rest 95 %, bootstrap over the seeds." in report.markdown(many, "")
+    found = outcome()
+    first = [(c, r) for c, r in zip(found.cells, found.results, strict=True) if c.seed == 1]
+    cells, results = [c for c, _ in first], [r for _, r in first]
+    text = report.markdown(Outcome(found.study, StudyOptions(seeds=(1,)), cells, results), "")
+    assert "In brackets" not in text
+    assert "output tok/s +100.0 % against slow" in text

@@ -37,3 +37,9 @@ def test_units_that_one_arm_lacks_do_not_count_and_nothing_gives_nothing() -> No
     assert math.isnan(ratio_interval({"a": 2.0}, {"b": 1.0}).value)
     assert math.isnan(ratio_interval({"a": 2.0}, {"a": 0.0}).value)
     assert math.isnan(mean_interval([]).value)
+
+
+def test_one_unit_has_no_interval() -> None:
+    for found in (mean_interval([2.0]), ratio_interval({"a": 2.0}, {"a": 1.0})):
+        assert found.value == 2.0
+        assert math.isnan(found.low) and math.isnan(found.high)

@@ -44,6 +44,11 @@ def test_task_that_hangs_is_ended_and_a_new_worker_goes_on() -> None:
     assert not isinstance(found["say:2"], Failure)
 
 
+def test_ctrl_c_while_a_worker_starts_is_the_parents(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INTERRUPT_AT_IMPORT", "1")
+    assert not isinstance(outcomes(["say:1"])["say:1"], Failure)
+
+
 def test_what_runs_is_told_while_nothing_ends() -> None:
     told = list(run_all(perform, ["slow:1"], workers=1, limit_s=30.0, told_every_s=0.05))
     running = [item for item in told if isinstance(item, list)]
