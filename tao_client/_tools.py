@@ -244,8 +244,9 @@ def tool(
             return None
         command = None
         if key is None and tool_name in SHELL_NAMES:
-            first = kwargs.get("command", args[0] if args else None)
-            command = first if isinstance(first, str) else None
+            # The first text: a method has its object before it.
+            given = (kwargs.get("command"), *args[:2])
+            command = next((one for one in given if isinstance(one, str)), None)
         return session.tool_call(
             tool_name, timeout_s=timeout_s, key=key, command=command, background=background
         )

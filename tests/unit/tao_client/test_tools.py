@@ -231,3 +231,15 @@ def test_callable_without_a_name_is_called_after_its_kind() -> None:
         assert tool(2) == (3, 1)
     assert events[1].attributes["gen_ai.tool.name"] == "partial"
     assert tao.agent(functools.partial(divmod, 7))(2) == (3, 1)
+
+
+def test_shell_tool_that_is_a_method_has_its_commands_head_as_its_key() -> None:
+    class Machine:
+        @tao.tool
+        def bash(self, command: str) -> str:
+            return command
+
+    with testing.capture_events() as events, tao.session():
+        Machine().bash("git status")
+        Machine().bash(command="git status")
+    assert [one.attributes.get("tao.tool.key") for one in events[1:5:2]] == ["git status"] * 2
