@@ -244,6 +244,41 @@ def test_two_coordinators_share_a_folder(tmp_path: Path) -> None:
     assert [len(turn.tools) for turn in session.turns] == [0, 1, 1]
 
 
+def test_calls_that_only_telemetry_tells_of_are_sessions_too(tmp_path: Path) -> None:
+    """Claude Code on its own account, its log records on the coordinator."""
+    folder = tmp_path / "journal"
+    with fleet(tmp_path, "--journal", str(folder)) as (service, _):
+        begin_ns = time.time_ns() - 10_000_000_000
+        for number in range(3):
+            request = {
+                "session.id": "cc", "model": "sonnet", "input_tokens": 5 + number,
+                "cache_read_tokens": "1000", "cache_creation_tokens": 200, "output_tokens": 30,
+                "duration_ms": 800, "ttft_ms": 90, "prompt": SECRET,
+            }  # fmt: skip
+            result = {
+                "session.id": "cc", "tool_name": "Bash", "tool_use_id": f"t{number}",
+                "success": "true", "duration_ms": 500, "tool_parameters": SECRET,
+            }  # fmt: skip
+            end_ns = begin_ns + number * 2_000_000_000
+            for name, attributes, at_ns in (
+                ("claude_code.api_request", request, end_ns),
+                ("claude_code.tool_result", result, end_ns + 600_000_000),
+            ):
+                body = protobuf_body([(name, attributes)], at_ns)
+                headers = {"content-type": "application/x-protobuf"}
+                assert service.call("POST", "/v1/logs", body, headers).status == 200
+        wait_until(lambda: rows_written(service) == 6)
+        assert service.state()["sessions"] == []
+    (session,) = by_id(folder).values()
+    assert [(t.input_tokens, t.cached_tokens, t.output_tokens) for t in session.turns] == [
+        (1_205, 1_000, 30), (1_206, 1_000, 30), (1_207, 1_000, 30)
+    ]  # fmt: skip
+    assert [turn.duration_s for turn in session.turns] == [0.8] * 3
+    assert [[t.duration_s for t in turn.tools] for turn in session.turns] == [[], [0.5], [0.5]]
+    assert session.turns[1].gap_s == pytest.approx(0.6, abs=0.05)
+    assert all(SECRET not in file.read_text() for file in folder.iterdir())
+
+
 @pytest.mark.parametrize(
     ("flags", "words"),
     [

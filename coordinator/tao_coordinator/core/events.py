@@ -113,6 +113,25 @@ class ToolEnded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TurnObserved:
+    """A harness tells of a model call that is over. Only the journal listens.
+
+    Where the call had a lease, its release has told the same.
+    """
+
+    session_id: str
+    agent: str = ""
+    model: str = ""
+    input_tokens: int
+    """The whole prompt, cached or not."""
+    cached_tokens: int | None = None
+    output_tokens: int | None = None
+    duration_s: float
+    """Send to last token."""
+    ttft_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TurnRequested:
     """A session asks for a lease. The same `request_id` again is a poll, never a second request."""
 
@@ -273,6 +292,7 @@ SessionEvent = (
     | ToolStarted
     | ToolProgressed
     | ToolEnded
+    | TurnObserved
 )
 """What emitters tell of a session; every one carries its `session_id`."""
 

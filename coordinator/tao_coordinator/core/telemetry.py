@@ -5,6 +5,9 @@ without a start is history, a start without an end expires (`core.expiry`) or is
 heartbeat that does not list it.
 """
 
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
 from tao_coordinator.core.events import (
     SessionDeadlineSet,
     SessionHeartbeat,
@@ -13,6 +16,7 @@ from tao_coordinator.core.events import (
     ToolEnded,
     ToolProgressed,
     ToolStarted,
+    TurnObserved,
 )
 from tao_coordinator.core.model import SessionKey, ToolCall
 from tao_coordinator.core.state import State
@@ -91,9 +95,26 @@ def session_waiting(state: State, event: SessionWaiting, now_s: float) -> None:
     activity.waiting_for = event.reason or "wait"
 
 
+def overheard(state: State, event: TurnObserved, now_s: float) -> None:
+    """A call that is over, told by its harness, moves nothing: its lease did, if it had one."""
+
+
 def _touch(state: State, session_id: str, now_s: float, *, creates: bool = True) -> None:
     for session in state.of_id(session_id):
         session.last_activity_s = now_s
     if session_id not in state.keys_by_id and creates:
         # A tool before the first turn: the session exists from now on, and is forgotten when idle.
         state.session(SessionKey(session_id, "", ""), now_s)
+
+
+HANDLERS: Final[Mapping[type, Callable[[State, Any, float], None]]] = {
+    SessionStarted: session_started,
+    SessionWaiting: session_waiting,
+    SessionDeadlineSet: alive,
+    SessionHeartbeat: heartbeat,
+    ToolStarted: tool_started,
+    ToolProgressed: alive,
+    ToolEnded: tool_ended,
+    TurnObserved: overheard,
+}
+"""What each of these events does."""

@@ -47,6 +47,15 @@ SPAN_TOOL_NAME_KEYS: Final = (
 )
 SPAN_CALL_ID_KEYS: Final = (semconv.TOOL_CALL_ID, "ai.toolCall.id", "tool_call.id")
 
+USAGE_KEYS: Final = (
+    "input_tokens",
+    "cache_read_tokens",
+    "cache_creation_tokens",
+    "output_tokens",
+)
+"""Of Claude Code's model calls."""
+TOKENS_MAX: Final = 100_000_000
+
 KNOWN_ATTRIBUTES: Final = frozenset(
     {
         EVENT_NAME,
@@ -82,6 +91,8 @@ KNOWN_ATTRIBUTES: Final = frozenset(
         "duration_ms",
         "error_type",
         "model",
+        *USAGE_KEYS,
+        "ttft_ms",
     }
 )
 
@@ -109,6 +120,16 @@ def text_in(attributes: Attributes, keys: Iterable[str], longest: int) -> str:
         if isinstance(value, str) and 0 < len(value) <= longest:
             return value
     return ""
+
+
+def tokens_in(attributes: Attributes, key: str) -> int | None:
+    """A token count, number or text; `None`: no sane one."""
+    value = attributes.get(key)
+    if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= 9:
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value if 0 <= value <= TOKENS_MAX else None
 
 
 def milliseconds_in(attributes: Attributes, key: str, longest_s: float) -> float | None:

@@ -17,11 +17,13 @@ from typing import Final, cast
 
 from tao_coordinator.adapters.events.attributes import (
     SESSION_ID,
+    USAGE_KEYS,
     Attributes,
     is_session_id,
     milliseconds_in,
     session_id_in,
     text_in,
+    tokens_in,
 )
 from tao_coordinator.adapters.events.tao_events import DURATION_S_MAX, NAME_LENGTH_MAX
 from tao_coordinator.core.command_head import command_head
@@ -35,6 +37,7 @@ from tao_coordinator.core.events import (
     ToolEnded,
     ToolProgressed,
     ToolStarted,
+    TurnObserved,
 )
 from tao_coordinator.errors import MalformedRequest
 
@@ -87,7 +90,26 @@ def _tool_result(attributes: Attributes, age_s: float) -> SessionEvent | None:
     )
 
 
+def _api_request(attributes: Attributes, age_s: float) -> SessionEvent | None:
+    """A model call is over. What was cached is not in its `input_tokens`."""
+    session_id = session_id_in(attributes, (SESSION_ID,))
+    duration_s = milliseconds_in(attributes, "duration_ms", DURATION_S_MAX)
+    new, cached, created, output = (tokens_in(attributes, key) for key in USAGE_KEYS)
+    if not session_id or duration_s is None or new is None:
+        return None
+    return TurnObserved(
+        session_id=session_id,
+        model=text_in(attributes, ("model",), NAME_LENGTH_MAX),
+        input_tokens=new + (cached or 0) + (created or 0),
+        cached_tokens=cached,
+        output_tokens=output,
+        duration_s=duration_s,
+        ttft_s=milliseconds_in(attributes, "ttft_ms", DURATION_S_MAX),
+    )
+
+
 READERS: Final[Mapping[str, Callable[[Attributes, float], SessionEvent | None]]] = {
+    "claude_code.api_request": _api_request,
     "claude_code.tool_decision": _tool_decision,
     "claude_code.tool_result": _tool_result,
 }

@@ -20,6 +20,7 @@ from tao_coordinator.core.events import (
     ToolEnded,
     ToolProgressed,
     ToolStarted,
+    TurnObserved,
 )
 
 UIDS_MAX: Final = 65_536
@@ -110,6 +111,9 @@ class EventOrder:
             time_ns: Its own timestamp; 0: it has none.
             has_unique_ids: Its source never uses a call id twice in a session.
         """
+        if isinstance(event, TurnObserved):
+            # It tells of what is over, and nothing overtakes that.
+            return Outcome.ACCEPTED
         session_id = event.session_id
         stamps = self._sessions.get(session_id)
         if stamps is None:

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
-from typing import Final
+from typing import Any, Final
 
 from tao_coordinator.core.effects import Effect, Grant, Reject
 from tao_coordinator.core.events import (
@@ -20,6 +20,7 @@ from tao_coordinator.core.events import (
     ToolEnded,
     ToolStarted,
     TurnAbandoned,
+    TurnObserved,
     TurnOutcome,
     TurnRequested,
 )
@@ -107,7 +108,17 @@ class Recorder:
         self._request_by_lease: dict[str, str] = {}
         self._tools = _OpenTools()
         self._waits: OrderedDict[str, None] = OrderedDict()
+        self._leased: OrderedDict[str, None] = OrderedDict()
+        """Sessions with leases: what else is told of their calls is the same once more."""
+        self._num_observed = 0
         self._next_sweep_s = float("-inf")
+        self._over: dict[type, Callable[[Any, float], Row | None]] = {
+            LeaseReleased: self._released,
+            ToolEnded: self._tool_ended,
+            TurnObserved: self._observed,
+            SessionEnded: self._ended,
+        }
+        """Events with which something is over."""
 
     @property
     def num_open(self) -> int:
@@ -145,27 +156,23 @@ class Recorder:
         return rows
 
     def _event(self, event: Event, now_s: float, age_s: float) -> Row | None:
+        over = self._over.get(type(event))
+        if over is not None:
+            return over(event, now_s)
         if isinstance(event, TurnRequested):
             self._asked(event, now_s)
-        elif isinstance(event, LeaseReleased):
-            return self._released(event, now_s)
         elif isinstance(event, ToolStarted):
             self._tools.open(event, now_s, age_s)
-        elif isinstance(event, ToolEnded):
-            return self._tool_ended(event, now_s)
         elif isinstance(event, TurnAbandoned):
             turn = self._turns.get(event.request_id)
             if turn is not None and (turn.lease_id is None or not self._has_lease(turn.lease_id)):
                 self._forget(event.request_id)
         elif isinstance(event, SessionHeartbeat):
             self._tools.keep(event.session_id, event.open_call_ids)
-        elif isinstance(event, SessionWaiting):
-            if event.reason in _PERSON:
-                self._waits[event.session_id] = None
-                if len(self._waits) > WAITS_MAX:
-                    self._waits.popitem(last=False)
-        elif isinstance(event, SessionEnded):
-            return self._ended(event, now_s)
+        elif isinstance(event, SessionWaiting) and event.reason in _PERSON:
+            self._waits[event.session_id] = None
+            if len(self._waits) > WAITS_MAX:
+                self._waits.popitem(last=False)
         return None
 
     # --- turns -----------------------------------------------------------------------------------
@@ -173,12 +180,20 @@ class Recorder:
     def _asked(self, event: TurnRequested, now_s: float) -> None:
         if event.request_id in self._turns:
             return
-        is_after_person = event.session_id in self._waits
-        if is_after_person:
-            del self._waits[event.session_id]
-        self._turns[event.request_id] = _OpenTurn(event, now_s, is_after_person)
+        self._leased[event.session_id] = None
+        self._leased.move_to_end(event.session_id)
+        if len(self._leased) > OPEN_MAX:
+            self._leased.popitem(last=False)
+        self._turns[event.request_id] = _OpenTurn(event, now_s, self._takes_wait(event.session_id))
         if len(self._turns) > OPEN_MAX:
             self._forget(next(iter(self._turns)))
+
+    def _takes_wait(self, session_id: str) -> bool:
+        """Whether the session waited for a person; it does so no more."""
+        found = session_id in self._waits
+        if found:
+            del self._waits[session_id]
+        return found
 
     def _granted(self, grant: Grant, now_s: float) -> None:
         turn = self._turns.get(grant.request_id)
@@ -199,6 +214,28 @@ class Recorder:
         request_id = self._request_by_lease.get(event.lease_id)
         turn = None if request_id is None else self._forget(request_id)
         return None if turn is None else self._turn_row(turn, event, now_s)
+
+    def _observed(self, event: TurnObserved, now_s: float) -> Row | None:
+        if event.session_id in self._leased:
+            return None
+        self._num_observed += 1
+        began_s = now_s - event.duration_s
+        asked = TurnRequested(
+            request_id=f"observed-{self._unix_ms(self._begin_s):.0f}-{self._num_observed}",
+            session_id=event.session_id,
+            agent=event.agent,
+            model=event.model,
+        )
+        report = LeaseReleased(
+            lease_id="",
+            input_tokens=event.input_tokens,
+            cached_tokens=event.cached_tokens,
+            output_tokens=event.output_tokens,
+            ttft_s=event.ttft_s,
+        )
+        is_after_person = self._takes_wait(event.session_id)
+        turn = _OpenTurn(asked, began_s, is_after_person, granted_s=began_s)
+        return self._turn_row(turn, report, now_s)
 
     def _lost(self, now_s: float) -> list[Row]:
         """Turns whose lease is over though nobody gave it back."""
@@ -222,7 +259,6 @@ class Recorder:
             "timestamp": self._unix_ms(turn.asked_s),
             "hold_ms": self._span_ms(turn.granted_s - turn.asked_s),
             "llm_ms": self._span_ms(ran_s),
-            "backend": turn.backend_id,
             "outcome": report.outcome.value,
         }
         tokens = report.input_tokens
@@ -230,6 +266,7 @@ class Recorder:
             tokens = asked.input_tokens
             row["input_is_estimate"] = True
         optional = (
+            ("backend", turn.backend_id),
             ("agent", asked.agent),
             ("model", asked.model),
             ("parent_session_id", asked.parent_session_id),

@@ -15,6 +15,7 @@ from tao_coordinator.core.events import (
     ToolEnded,
     ToolProgressed,
     ToolStarted,
+    TurnObserved,
 )
 from tao_coordinator.errors import MalformedRequest
 
@@ -234,3 +235,28 @@ def test_failed_result_with_a_broken_duration_is_still_an_end(
 @pytest.mark.parametrize("missing", ["session.id", "tool_use_id"])
 def test_record_without_session_or_call_is_ignored(name: str, missing: str) -> None:
     assert read(name, {k: v for k, v in RECORD.items() if k != missing}) is None
+
+
+def test_model_call_is_told_with_its_whole_prompt() -> None:
+    attributes: Attributes = {
+        "session.id": "s", "model": "sonnet", "input_tokens": "3", "cache_read_tokens": 100,
+        "cache_creation_tokens": 20, "output_tokens": 7, "duration_ms": 1500, "ttft_ms": 200,
+    }  # fmt: skip
+    assert read("api_request", attributes) == TurnObserved(
+        session_id="s", model="sonnet", input_tokens=123, cached_tokens=100, output_tokens=7,
+        duration_s=1.5, ttft_s=0.2,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"session.id": "no id!"},
+        {"duration_ms": -1},
+        {"input_tokens": True},
+        {"input_tokens": "1e3"},
+    ],
+)
+def test_model_call_that_makes_no_sense_is_ignored(change: Attributes) -> None:
+    attributes: Attributes = {"session.id": "s", "input_tokens": 3, "duration_ms": 1500, **change}
+    assert read("api_request", attributes) is None

@@ -14,6 +14,7 @@ from tao_coordinator.core.events import (
     ToolEnded,
     ToolStarted,
     TurnAbandoned,
+    TurnObserved,
     TurnOutcome,
     TurnRequested,
 )
@@ -220,6 +221,40 @@ def test_wait_for_a_person_is_told_of_the_next_turn_only(reason: str, kind: str 
 def test_end_of_a_session_is_a_row() -> None:
     (row,) = Books().step(3.0, SessionEnded(session_id="s", agent="a"))
     assert row == {"session_id": "s", "agent": "a", "ended_at_unix_ms": (UNIX_S + 3.0) * 1e3}
+
+
+def observed(session_id: str = "s") -> TurnObserved:
+    return TurnObserved(
+        session_id=session_id, model="m", input_tokens=100, cached_tokens=90, output_tokens=7,
+        duration_s=3.0, ttft_s=0.5,
+    )  # fmt: skip
+
+
+def test_call_that_only_its_harness_tells_of_is_a_row() -> None:
+    books = Books()
+    (row,) = books.step(10.0, observed(), age_s=1.0)
+    assert row.pop("request_id").startswith("observed-")
+    assert row == {
+        "session_id": "s",
+        "model": "m",
+        "timestamp": (UNIX_S + 6.0) * 1e3,
+        "hold_ms": 0.0,
+        "llm_ms": 3000.0,
+        "ttft_ms": 500.0,
+        "input_length": 100,
+        "cached_length": 90,
+        "output_length": 7,
+        "outcome": "completed",
+    }
+    first, second = books.step(11.0, observed(), observed())
+    assert first["request_id"] != second["request_id"]
+
+
+def test_call_that_had_a_lease_counts_once() -> None:
+    books = Books()
+    books.ask(1.0)
+    assert books.step(2.0, observed()) == []
+    assert len(books.step(2.0, observed("other"))) == 1
 
 
 def test_memory_is_bounded_whatever_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
