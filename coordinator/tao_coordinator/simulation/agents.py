@@ -63,6 +63,8 @@ class Agent:
     lease_id: str = ""
     """Empty: no call is in flight."""
     credit_tokens: int = 0
+    chain: tuple[int, ...] = ()
+    """Blocks of its latest prompt and reply."""
     backend: int = -1
     """That of its latest call."""
     previous_backend: int = -1
@@ -208,6 +210,7 @@ class Agents:
         agent.credit_tokens = grant.receipt.cache_credit_tokens
         agent.backend = int(grant.backend_id[1:])
         prompt, reply = agent.context.turn(turn.kept_tokens, turn.input_tokens, turn.output_tokens)
+        agent.chain = prompt + reply
         sent = fleet.submit(
             agent.backend,
             SimRequest(
@@ -330,6 +333,8 @@ class Agents:
             else:
                 fleet.at(now_s + tool.end_s, fleet.step, ended)
         fleet.step(*at_once)
+        if fleet.tool_offload is not None:
+            fleet.tool_offload.tools_started(agent, turn)
         fleet.at(now_s + idle_s, self._ask, agent, tuple(last))
 
 

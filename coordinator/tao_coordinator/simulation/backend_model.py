@@ -12,6 +12,7 @@ a load where the engine has a host tier (`host_tier`).
 """
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Final
 
 from tao_coordinator.simulation.block_pool import BlockPool
@@ -137,6 +138,17 @@ class BackendModel:
             self._stretch.cut(now_s)
         return True
 
+    def move(self, now_s: float, chain: Sequence[int], *, to_host: bool) -> None:
+        """Move an idle session's blocks to the host tier, or back before it asks for them."""
+        self._run_until(now_s, inclusive=False)
+        self._look_again(now_s)
+        if to_host:
+            self.host.move_down(chain, self.pool)
+            return
+        # What the decoding sequences need until the next boundary is theirs.
+        owed = max(0, self._batch.blocks_needed(self._stretch.num_steps) - self._taken_blocks)
+        self.host.move_up(now_s, chain, self.pool, self.pool.num_free - owed)
+
     def next_event_s(self) -> float | None:
         """Return when something happens next if nothing arrives; `None`: never."""
         return self._stretch.end_s if self._is_awake else None
@@ -227,7 +239,7 @@ class BackendModel:
         if has_prompts or self._waiting:
             self._plan_chunks(admit=not preempted)
         if self._chunks:
-            stretch.begin_prefill(self._prefill_step_s())
+            stretch.begin_prefill(self._chunks)
         elif batch.num_sequences:
             # After a preemption the queue is looked at again after one step.
             steps = 1 if preempted else batch.steps_to_next_end()
@@ -282,16 +294,6 @@ class BackendModel:
         self._chunks.append((live, chunk))
         self._publish(live, live.computed_tokens + chunk)
         return chunk
-
-    def _prefill_step_s(self) -> float:
-        batch = self._batch
-        new, attention = 0, 0.0
-        for live, chunk in self._chunks:
-            new += chunk
-            attention += chunk * (live.computed_tokens + chunk / 2)
-        return self.constants.prefill_step_s(
-            batch.num_sequences, batch.context_tokens, new, attention
-        )
 
     def _make_room(self) -> None:
         """Give each decoding sequence the block it needs, oldest first, at the newest's expense."""

@@ -199,6 +199,26 @@ class BlockPool:
                     below = segment
             segment = parent
 
+    def drop(self, chain: Sequence[int]) -> int:
+        """Evict the cached tail of a chain now, as far as nobody holds it or builds on it.
+
+        Returns:
+            Blocks that are blank now.
+        """
+        segment, depth = self._walk(chain, len(chain))
+        dropped = 0
+        while segment in self._queue and not segment.children and segment.stop == depth:
+            parent = segment.parent
+            assert parent is not None
+            depth = segment.start
+            dropped += segment.stop - depth
+            del self._queue[segment]
+            del parent.children[segment.chain[depth]]
+            segment = parent
+        self._num_evictable -= dropped
+        self._num_blank += dropped
+        return dropped
+
     def check(self) -> None:
         """Verify conservation and the tree by counting everything again; for tests."""
         held = free = 0

@@ -11,6 +11,7 @@ import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
+from math import inf
 from typing import Final
 
 from tao_coordinator.core.effects import Effect, Grant, Reject, SolvePlan
@@ -36,6 +37,7 @@ from tao_coordinator.simulation.host_tier import HostTierSpec
 from tao_coordinator.simulation.load import Load
 from tao_coordinator.simulation.request import RequestTooLargeError, SimRequest
 from tao_coordinator.simulation.run_record import Moment, RunRecord
+from tao_coordinator.simulation.tool_offload import ToolOffload
 
 BLOCK_SIZE: Final = 64
 """Tokens per KV block: the traces' own; engines use 16 to 128, and hits differ by one block."""
@@ -100,6 +102,8 @@ class FleetSettings:
     plan_s: float | None = 0.1
     """How long a plan takes that is made beside the loop, which large ones are where the policy is
     given by its name; `None`: every plan is made within its step."""
+    offloads_in_tools: bool = False
+    """Engines move caches to their host tiers during tools (`tool_offload`)."""
     check_every: int = 0
     """Steps between two checks of all the engine's invariants; 0: never, they cost more than the
     step itself."""
@@ -147,6 +151,7 @@ class Fleet:
                 self._alive[index] = False
             else:
                 self._join(index)
+        self.tool_offload = ToolOffload(self) if settings.offloads_in_tools else None
         self.agents = Agents(self, sessions, settings.load)
         for change in settings.changes:
             self.at(change.at_s, self._change, change)
@@ -193,6 +198,17 @@ class Fleet:
             return Sent.TOO_LARGE
         self._schedule(backend)
         return Sent.ACCEPTED
+
+    def transfer_s(self, backend: int, tokens: int) -> float:
+        """How long so many tokens take between a backend's pool and its host tier."""
+        tier = self.settings.backends[backend].host_tier
+        return inf if tier is None else tokens / tier.reload_tokens_per_s
+
+    def move(self, backend: int, chain: Sequence[int], *, to_host: bool) -> None:
+        """Move an idle session's cache to the host tier, or back."""
+        if self._alive[backend]:
+            self._models[backend].move(self.now_s, chain, to_host=to_host)
+            self._schedule(backend)
 
     # --- time ------------------------------------------------------------------------------------
 

@@ -117,6 +117,11 @@ class HostTier:
             self._blocks.publish(holding, num_blocks)
             self._blocks.release(holding, num_blocks)
 
+    def move_down(self, chain: Sequence[int], pool: BlockPool) -> None:
+        """Move what the pool has of a chain that nobody holds to the host."""
+        self.write(chain, pool.match(chain, len(chain)))
+        pool.drop(chain)
+
     # --- from the host ---------------------------------------------------------------------------
 
     def fetch(self, now_s: float, live: LiveRequest, limit: int) -> int:
@@ -131,6 +136,24 @@ class HostTier:
             return 0
         self._load(now_s, live, live.holding, num_blocks)
         return num_blocks
+
+    def move_up(
+        self, now_s: float, chain: Sequence[int], pool: BlockPool, free_blocks: int
+    ) -> None:
+        """Begin to load what the host has of a chain and the pool lacks, if room can be had.
+
+        Args:
+            now_s: as of now.
+            chain: hashes of its full blocks.
+            pool: where to.
+            free_blocks: of its free blocks those that may be taken.
+        """
+        num_blocks = self.match(chain, len(chain))
+        if num_blocks - pool.match(chain, num_blocks) <= 0 or num_blocks > free_blocks:
+            return
+        holding = pool.admit(chain, num_blocks, num_blocks)
+        if holding is not None:
+            self._load(now_s, None, holding, num_blocks)
 
     def end_loads(self, now_s: float, pool: BlockPool) -> None:
         """What has arrived by now can be hit; who waited for it goes on."""

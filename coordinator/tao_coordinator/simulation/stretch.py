@@ -1,9 +1,11 @@
 """The step, or the stretch of equal decode steps, that an engine is at: when it began and ends."""
 
 import math
+from collections.abc import Sequence
 
 from tao_coordinator.simulation.decode_batch import DecodeBatch
 from tao_coordinator.simulation.engine_constants import EngineConstants
+from tao_coordinator.simulation.request import LiveRequest
 
 
 class Stretch:
@@ -21,11 +23,18 @@ class Stretch:
         self.num_steps = 0
         """0: the engine is idle."""
 
-    def begin_prefill(self, length_s: float) -> None:
-        """From `start_s` on one step of this length, with prompts in it."""
+    def begin_prefill(self, chunks: Sequence[tuple[LiveRequest, int]]) -> None:
+        """From `start_s` on one step with these prompts in it: so many tokens of each."""
+        batch = self._batch
+        new, attention = 0, 0.0
+        for live, chunk in chunks:
+            new += chunk
+            attention += chunk * (live.computed_tokens + chunk / 2)
         self._is_decode = False
         self.num_steps = 1
-        self.end_s = self.start_s + length_s
+        self.end_s = self.start_s + self._constants.prefill_step_s(
+            batch.num_sequences, batch.context_tokens, new, attention
+        )
 
     def begin_decode(self, num_steps: int) -> None:
         """From `start_s` on so many pure decode steps of the batch as it is."""

@@ -222,6 +222,7 @@ def run_cell_fully(cell: Cell) -> tuple[CellResult, RunRecord]:
         changes=cell.changes,
         end_s=cell.end_s,
         plan_s=cell.plan_s,
+        offloads_in_tools=cell.offloads_in_tools,
     )
     record = Fleet(settings, sessions, policy, clock=time.perf_counter).run()
     measures = measure(record, settings, cell.warm_s, is_window=cell.is_window)

@@ -170,3 +170,33 @@ class PoolMachine(RuleBasedStateMachine):
 
 PoolMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
 TestPoolAgainstBlocks = PoolMachine.TestCase
+
+
+def test_dropped_tail_is_blank_and_what_others_build_on_stays() -> None:
+    pool = BlockPool(20)
+    chains = [(1, 2, 3, 10, 11), (1, 2, 3, 20, 21, 22)]
+    for chain in chains:
+        holding = pool.admit(chain, 0, len(chain))
+        assert holding is not None
+        pool.publish(holding, len(chain))
+        pool.release(holding, len(chain))
+    assert pool.num_cached_free == 8
+    assert pool.drop(chains[0]) == 2
+    pool.check()
+    assert (pool.match(chains[0], 5), pool.match(chains[1], 6)) == (3, 6)
+    assert pool.drop(chains[1]) == 6  # nobody builds on the common part any more
+    pool.check()
+    assert (pool.num_cached_free, pool.num_free) == (0, 20)
+
+
+def test_held_blocks_and_longer_chains_are_not_dropped() -> None:
+    pool = BlockPool(20)
+    chain = (1, 2, 3, 4)
+    holding = pool.admit(chain, 0, 4)
+    assert holding is not None
+    pool.publish(holding, 4)
+    assert pool.drop(chain) == 0
+    pool.release(holding, 4)
+    assert pool.drop((1, 2)) == 0
+    assert pool.drop(()) == 0
+    pool.check()

@@ -202,3 +202,34 @@ def test_no_tier_holds_nothing_and_is_never_busy() -> None:
 def test_impossible_tier_is_refused(tokens: int, rate: float) -> None:
     with pytest.raises(ValueError, match="above 0"):
         HostTierSpec(tokens=tokens, reload_tokens_per_s=rate)
+
+
+def test_moved_cache_leaves_the_pool_and_comes_back_before_it_is_asked_for() -> None:
+    model = engine(is_written_through=False, pool_tokens=4_096)
+    chain = request("a", 1_024, session=1).block_hashes
+    model.submit(0.0, request("a", 1_024, session=1))
+    play(model)
+    model.move(5.0, chain, to_host=True)
+    assert (model.pool.match(chain, 64), model.host.match(chain, 64)) == (0, 64)
+    model.move(6.0, chain, to_host=False)
+    assert model.next_event_s() == 6.0
+    play(model)
+    assert model.pool.match(chain, 64) == 64
+    model.submit(10.0, request("b", 1_024, session=1))
+    output = play(model)["b"]
+    assert output.first_token_s == pytest.approx(10.0 + prefill_s(16, 1_008))
+    assert model.snapshot(99.0).host_hits_tokens == 0
+
+
+def test_cache_is_not_moved_back_where_there_is_no_room() -> None:
+    model = engine(is_written_through=False)
+    chain = request("a", 1_024, session=1).block_hashes
+    model.submit(0.0, request("a", 1_024, session=1))
+    play(model)
+    model.move(5.0, chain, to_host=True)
+    model.submit(6.0, request("b", 1_500, output_tokens=400))
+    model.advance(7.0)
+    model.move(7.0, chain, to_host=False)
+    assert model.pool.match(chain, 64) == 0
+    assert play(model).keys() == {"b"}
+    assert model.snapshot(99.0).used_blocks == 0

@@ -43,7 +43,10 @@ def test_cut_ends_at_the_first_boundary_that_is_not_before() -> None:
 
 def test_step_with_prompts_is_never_cut() -> None:
     stretch, _ = stretch_of_100()
-    stretch.begin_prefill(0.25)
-    stretch.cut(5.1)
-    assert (stretch.num_steps, stretch.end_s) == (1, 5.25)
-    assert stretch.steps_done(5.2) == 0
+    prompt = LiveRequest(SimRequest(request_id="b", prompt_tokens=9_000, output_tokens=1))
+    prompt.computed_tokens = 8_000
+    stretch.begin_prefill([(prompt, 1_000)])
+    end_s = 5.0 + ENGINE.prefill_step_s(1, 20_000, 1_000, 1_000 * 8_500.0)
+    stretch.cut(5.01)
+    assert (stretch.num_steps, stretch.end_s) == (1, end_s)
+    assert stretch.steps_done(end_s) == 0

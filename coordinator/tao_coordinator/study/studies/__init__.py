@@ -12,6 +12,7 @@ from tao_coordinator.study.studies import (
     robustness,
     scale,
     tao_paper,
+    tiers,
 )
 from tao_coordinator.study.study import Study
 
@@ -24,6 +25,7 @@ STUDIES: Final[dict[str, Study]] = {
         *credit.STUDIES,
         *decision.STUDIES,
         *inferencex.STUDIES,
+        *tiers.STUDIES,
         *concur.STUDIES,
         *robustness.STUDIES,
         *scale.STUDIES,

@@ -36,7 +36,8 @@ SEVERAL: Final = (1, 4)
 _RIVALS: Final = ("thunderagent", "thunderagent-decay", "tao-paper", "tao-paper@0.9", "concur-aimd")
 
 
-def _workload(options: StudyOptions, name: str, num_backends: int, pressure: float) -> Cell:
+def workload_cell(options: StudyOptions, name: str, num_backends: int, pressure: float) -> Cell:
+    """One workload at a working set of so many times the pools."""
     choice = options.workload("swe" if name == "mix" else name)
     if name == "mix":
         choice = replace(choice, long_tool_share=0.1)
@@ -61,7 +62,7 @@ def _floors(options: StudyOptions) -> list[Cell]:
     found: list[Cell] = []
     for name in ("swe", "mix", "agentx"):
         for num_backends in SEVERAL:
-            cell = _workload(options, name, num_backends, 1.5)
+            cell = workload_cell(options, name, num_backends, 1.5)
             caps = [f"static-cap:sessions_max={cap}" for cap in CAPS[name]]
             chosen = arms(OURS, "sticky-least-loaded", *_RIVALS, *caps)
             found += cross(options, [cell], chosen)
@@ -70,7 +71,7 @@ def _floors(options: StudyOptions) -> list[Cell]:
 
 def _curve(options: StudyOptions) -> list[Cell]:
     cells = [
-        _workload(options, name, 1, pressure)
+        workload_cell(options, name, 1, pressure)
         for name in ("swe", "mix")
         for pressure in (0.5, 0.8, 1.0, 1.25, 1.5, 2.0, 2.5)
     ]
