@@ -8,10 +8,17 @@ idle. Chosen on seeds 1-3: z = 3 everywhere cost 10 % of the tokens where 160 ag
 """
 
 from enum import Enum
+from typing import Final
 
 from tao_coordinator.core import host_seats
 from tao_coordinator.core.model import Backend, Session
 from tao_coordinator.core.state import UNLIMITED_TOKENS, State
+
+UNKNOWN_LENGTH: Final = 2.0
+"""So many times the reserve in host tiers is kept beside it before any session has ended. Chosen on
+seed 1 at 2.5 times the pool with a tier of twice the pool: with 1 the sessions that start together
+fill it 1.2 times over for 1,500 s (`swe`), with 3 the pool stands empty (`swe`; `agentx` gains).
+"""
 
 
 class Loss(Enum):
@@ -76,8 +83,8 @@ def _host_reserve_tokens(state: State, num_backends: int) -> float:
     """Growth to keep free in host tiers beside each session that they keep.
 
     Nobody leaves a host tier to be held elsewhere: of all that it keeps, to their ends, rare jumps
-    included. Whoever was let in stays; until as many sessions have ended their length is a guess,
-    and the reserve up to twice as large.
+    included. Whoever was let in stays, and a tier that is too full loses everybody's cache in turn;
+    until as many sessions have ended their length is a guess, and the reserve is larger.
     """
     kept = [
         (session.turns, session.context_tokens)
@@ -87,7 +94,8 @@ def _host_reserve_tokens(state: State, num_backends: int) -> float:
     growth, margin_most = state.growth, state.parameters.growth_margin
     peak = growth.reserve_tokens(kept, growth.mean_tokens, num_backends, margin_most)
     unknown = 1.0 - min(1.0, growth.num_ended / max(1, len(kept)))
-    return (1.0 + unknown) * (growth.mean_tokens if peak is None else peak)
+    factor = 1.0 + UNKNOWN_LENGTH * unknown
+    return factor * (growth.mean_tokens if peak is None else peak)
 
 
 def margin(state: State, usable: list[Backend]) -> float:

@@ -119,3 +119,28 @@ def test_window_counts_the_turns_that_were_asked_for_within_it() -> None:
     assert measures["ttft_s_mean"] == pytest.approx(sum(waits) / len(waits))
     assert record.num_unfinished > 0
     assert measures["unfinished"] == 0.0, "a window is cut on purpose"
+
+
+def test_without_a_tier_its_settings_change_no_id() -> None:
+    assert replace(SMALL, tells_host_tier=False, offloads_in_tools=True).cell_id == SMALL.cell_id
+    tiered = replace(SMALL, host_ratio=2.0)
+    others = {replace(tiered, tells_host_tier=False), replace(tiered, offloads_in_tools=True)}
+    assert len({cell.cell_id for cell in (SMALL, tiered, *others)}) == 4
+
+
+def test_host_tier_is_a_multiple_of_each_pool() -> None:
+    specs = replace(SMALL, host_ratio=2.0, pools=(50_000, 80_000)).specs
+    tiers = [spec.host_tier for spec in specs]
+    assert [tier and tier.tokens for tier in tiers] == [100_000, 160_000]
+    assert [tier and tier.is_written_through for tier in tiers] == [True, True]
+    assert all(spec.host_tier is None for spec in SMALL.specs)
+
+
+def test_tier_that_is_told_of_is_used() -> None:
+    """One pool for half of the contexts: whoever lost its cache has it loaded."""
+    small = replace(SMALL, workers=8, sessions=16, pools=(60_000,))
+    without, _ = run_cell_fully(small)
+    with_tier, record = run_cell_fully(replace(small, host_ratio=4.0))
+    assert record.counters.get("granted_reload", 0) > 0
+    assert with_tier.measures["hit_rate"] > without.measures["hit_rate"]
+    assert with_tier.measures["task_s_mean"] < without.measures["task_s_mean"]
