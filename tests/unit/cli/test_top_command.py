@@ -80,6 +80,20 @@ def test_it_fits_the_terminal(columns: int, rows: int) -> None:
         assert any("h0" in line for line in text)
 
 
+@pytest.mark.parametrize(
+    ("journal", "shown"),
+    [
+        (None, False),
+        ({"rows_dropped": 0, "error": None}, False),
+        ({"rows_dropped": 1_200, "error": "No space left on device"}, True),
+    ],
+)
+def test_journal_that_loses_rows_is_told(journal: dict[str, Any] | None, shown: bool) -> None:
+    text = top.lines(document([], []) | {"journal": journal}, 120, 50)
+    assert ("journal: 1,200 rows lost: No space left on device" in text) is shown
+    assert any("journal" in line for line in text) is shown
+
+
 def test_names_cannot_steer_the_terminal() -> None:
     text = "\n".join(top.lines(document([session("\x1b[2Jevil\x07")], [held("\r\x9b1A")]), 200, 50))
     assert all(c.isprintable() or c == "\n" for c in text)

@@ -189,8 +189,9 @@ else:
 
     def _lock(file: int) -> None:
         # Some network file systems have no locks: then nobody tidies up too much, as names differ.
+        # Waited for: a neighbour that tidies up holds it for a moment, to see whether it is free.
         with contextlib.suppress(OSError):
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX)
 
     def _is_locked(path: Path) -> bool:
         """Whether a live process writes it."""
