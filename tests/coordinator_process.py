@@ -117,8 +117,8 @@ class CoordinatorProcess:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
         with contextlib.closing(connection):
             all_headers = {"x-tao-protocol": "1", **(headers or {})}
-            if isinstance(body, Mapping):
-                all_headers["content-type"] = "application/json"
+            if body is not None:
+                all_headers.setdefault("content-type", "application/json")
             connection.request(method, path, content, all_headers)
             response = connection.getresponse()
             return Reply(response.status, dict(response.headers), response.read())

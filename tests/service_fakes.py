@@ -205,7 +205,10 @@ class Peer:
             "scheme": "http",
             "query_string": b"",
             "headers": [
-                (name.lower().encode(), value.encode()) for name, value in (headers or {}).items()
+                (name.lower().encode(), value.encode())
+                for name, value in (
+                    {"content-type": "application/json"} | dict(headers or {})
+                ).items()
             ],
             "client": ("127.0.0.1", 1),
             "server": ("127.0.0.1", 8700),

@@ -122,7 +122,7 @@ def test_coordinator_frees_the_place_of_a_killed_client(
         f"c = http.client.HTTPConnection('127.0.0.1', {service.port})\n"
         "c.request('POST', '/tao/v1/leases', json.dumps("
         "{'request_id': 'r', 'session_id': 's', 'input_tokens': 10000}),"
-        " {'prefer': 'wait=10'})\n"
+        " {'prefer': 'wait=10', 'content-type': 'application/json'})\n"
         "c.getresponse()\n"
     )
     client = subprocess.Popen([sys.executable, "-c", code])

@@ -59,7 +59,10 @@ def test_coordinator_second_signal_ends_at_once(tmp_path: Path) -> None:
         coordinator(tmp_path / "log", "--backend", stub.url) as service,
     ):
         # A request whose body never comes keeps the first shutdown waiting.
-        head = b"POST /tao/v1/leases HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n"
+        head = (
+            b"POST /tao/v1/leases HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+            b"content-length: 9\r\n\r\n"
+        )
         with service.open_poll("r1", "s1") as connection:
             read_reply(connection)
             connection.sendall(head)

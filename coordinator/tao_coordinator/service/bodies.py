@@ -52,15 +52,16 @@ async def read_json_body(
 ) -> bytes:
     """The body of a JSON endpoint.
 
-    Another content type is refused: a browser can send those across sites without asking first.
+    Another content type, or none, is refused: a page of another site can have a browser send those
+    without asking first, and so add a backend of its own to a coordinator without a key.
 
     Raises:
-        RequestError: 413, 408, or 415 for a content type that is not JSON.
+        RequestError: 413, 408, or 415 for a content type that is not JSON's.
         ClientDisconnect: The peer went away before it was complete.
     """
     content_type = request.headers.get("content-type", "")
     media_type = content_type.partition(";")[0].strip().lower()
-    if media_type not in ("", "application/json"):
+    if media_type != "application/json":
         raise RequestError(415, "unsupported_media_type", "content type must be application/json")
     return await read_body(request, limit_bytes, limit_s)
 

@@ -175,6 +175,8 @@ def test_renewal_of_a_lease_and_of_none() -> None:
             415,
             "unsupported_media_type",
         ),
+        # A browser sends these across sites without asking.
+        ("POST", "/tao/v1/leases", ASK, {"content-type": ""}, 415, "unsupported_media_type"),
         ("POST", "/tao/v1/leases", b" " * (bodies.BODY_BYTES_MAX + 1), {}, 413, "body_too_large"),
         ("POST", "/tao/v1/leases", b"", {"content-length": "9" * 12}, 413, "body_too_large"),
         ("GET", "/tao/v1/leases", b"", {}, 405, "method_not_allowed"),
