@@ -32,9 +32,10 @@ def added(state: State, event: BackendAdded, now_s: float) -> list[Effect]:
     elif backend.base_url != event.base_url:
         ledger.lose_backend(state, backend, now_s)
         backend.forget_engine()
-    told = (event.capacity_tokens, event.capacity_scale)
-    if told != (backend.capacity_override_tokens, backend.capacity_scale):
-        backend.forget_capacity_factor()
+    told = (event.capacity_tokens, event.capacity_scale, event.host_tier_tokens)
+    host_tokens = None if backend.host is None else backend.host.tokens
+    if told != (backend.capacity_override_tokens, backend.capacity_scale, host_tokens):
+        backend.forget_capacity_factor()  # with a host tier it is that one's
     backend.base_url = event.base_url
     backend.capacity_override_tokens = event.capacity_tokens
     backend.capacity_scale = event.capacity_scale

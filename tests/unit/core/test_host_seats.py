@@ -105,3 +105,15 @@ def test_tier_that_grows_keeps_what_lies_there() -> None:
     assert tier is not None
     assert (tier.tokens, tier.reload_tokens_per_s) == (2 * HOST, 1_000.0)
     assert tier.cache.resident_tokens(session.key) == 31_000
+
+
+def test_factor_learned_of_one_tier_is_not_believed_of_another() -> None:
+    d = driver()
+    backend_of(d).capacity_factor = 0.7
+    same = {"backend_id": "b0", "base_url": "http://b0", "host_reload_tokens_per_s": 200_000.0}
+    d.step(BackendAdded(**same, host_tier_tokens=HOST))  # pyright: ignore[reportArgumentType]
+    assert backend_of(d).capacity_factor == 0.7
+    assert d.engine.state.pool_tokens(backend_of(d)) == POOL
+    assert d.engine.state.host_tokens(backend_of(d)) == int(0.7 * HOST)
+    d.step(BackendAdded(**same, host_tier_tokens=2 * HOST))  # pyright: ignore[reportArgumentType]
+    assert backend_of(d).capacity_factor == 1.0
