@@ -4,6 +4,7 @@ A cell is a value. Its id is a digest of what determines the run, so a result th
 already is found again, and a cell whose settings changed is run anew.
 """
 
+import gc
 import hashlib
 import json
 import math
@@ -224,7 +225,14 @@ def run_cell_fully(cell: Cell) -> tuple[CellResult, RunRecord]:
         plan_s=cell.plan_s,
         offloads_in_tools=cell.offloads_in_tools,
     )
-    record = Fleet(settings, sessions, policy, clock=time.perf_counter).run()
+    fleet = Fleet(settings, sessions, policy, clock=time.perf_counter)
+    # Scripts and traces are a million objects that stay: looking through them for garbage again and
+    # again stalls the run, and counts as deciding where it strikes there.
+    gc.freeze()
+    try:
+        record = fleet.run()
+    finally:
+        gc.unfreeze()
     measures = measure(record, settings, cell.warm_s, is_window=cell.is_window)
     measures |= watch.measures(record)
     measures["workers"] = 0.0 if cell.is_open else float(cell.num_workers())
