@@ -14,10 +14,10 @@ from tao_coordinator.core import host_seats
 from tao_coordinator.core.model import Backend, Session
 from tao_coordinator.core.state import UNLIMITED_TOKENS, State
 
-UNKNOWN_LENGTH: Final = 2.0
+UNKNOWN_LENGTH: Final = 1.0
 """So many times the reserve in host tiers is kept beside it before any session has ended. Chosen on
-seed 1 at 2.5 times the pool with a tier of twice the pool: with 1 the sessions that start together
-fill it 1.2 times over for 1,500 s (`swe`), with 3 the pool stands empty (`swe`; `agentx` gains).
+seed 1 at 2.5 times the pool with a tier of twice the pool: with 0 the sessions that start together
+fill it 1.2 times over for 2,000 s (`swe`), with 2 they do not, but `mix` leaves the pool empty.
 """
 
 
