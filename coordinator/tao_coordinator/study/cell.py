@@ -228,11 +228,12 @@ def run_cell_fully(cell: Cell) -> tuple[CellResult, RunRecord]:
     fleet = Fleet(settings, sessions, policy, clock=time.perf_counter)
     # Scripts and traces are a million objects that stay: looking through them for garbage again and
     # again stalls the run, and counts as deciding where it strikes there.
-    gc.freeze()
+    young, middle, old = gc.get_threshold()
+    gc.set_threshold(young, middle, 1_000_000)
     try:
         record = fleet.run()
     finally:
-        gc.unfreeze()
+        gc.set_threshold(young, middle, old)
     measures = measure(record, settings, cell.warm_s, is_window=cell.is_window)
     measures |= watch.measures(record)
     measures["workers"] = 0.0 if cell.is_open else float(cell.num_workers())
