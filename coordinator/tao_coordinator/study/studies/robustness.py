@@ -83,7 +83,8 @@ def _under_load_cells(options: StudyOptions) -> list[Cell]:
             panel = f"swe, {num_backends} backend{'s' * (num_backends > 1)}, {pressure:g}"
             base = _base(options, panel, "swe", 120 * (1 + (num_backends > 1)))
             found.append(replace(base, num_backends=num_backends, pressure=pressure))
-    return cross(options, found, arms(OURS, "sticky-least-loaded", "round-robin", "tao-paper"))
+    return cross(options, found, arms(OURS, "sticky-least-loaded", "round-robin", "tao-paper",
+                                      "tao-paper@0.9"))  # fmt: skip
 
 
 def _failure_cells(options: StudyOptions) -> list[Cell]:

@@ -50,7 +50,11 @@ def _many_cells(options: StudyOptions) -> list[Cell]:
         cell = _cell(options, f"{number} backends", number, 1)
         cell = replace(cell, pools=(80_000,) * number)
         cell = replace(cell, sessions=options.sessions(2 * cell.num_workers()))
-        rivals = ("cache-aware", "thunderagent", "tao-paper") if number <= _ALL_ARMS_MAX else ()
+        rivals = (
+            ("cache-aware", "thunderagent", "tao-paper", "tao-paper@0.9")
+            if number <= _ALL_ARMS_MAX
+            else ()
+        )
         found += cross(options, [cell], arms(OURS, "sticky-least-loaded", *rivals))
     return found
 

@@ -195,7 +195,7 @@ def _ablation_cells(options: StudyOptions) -> list[Cell]:
             pressure=1.5,
         ),
     ]
-    chosen = arms("tao-paper", _NO_READINESS, _NO_CREDIT, _NEITHER, _NO_DECAY, _BEST_FIT)
+    chosen = arms(*PAPER, _NO_READINESS, _NO_CREDIT, _NEITHER, _NO_DECAY, _BEST_FIT)
     chosen += arms(
         OURS,
         "tao:growth_turns=0",

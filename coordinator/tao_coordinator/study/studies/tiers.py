@@ -87,7 +87,7 @@ def _tokencake_cells(options: StudyOptions) -> list[Cell]:
     small = replace(
         cells[-1], panel="V4-Flash x2 with pools of 200,000, swe-lite, 64", pools=(200_000,) * 2
     )
-    return with_untold(options, [*cells, small], arms(*_ALONE, "tao-paper"))
+    return with_untold(options, [*cells, small], arms(*_ALONE, "tao-paper", "tao-paper@0.9"))
 
 
 STUDIES: Final = (
