@@ -24,6 +24,7 @@ from tao_coordinator.simulation.run_record import RunRecord
 from tao_coordinator.simulation.synthetic import poisson_arrivals
 from tao_coordinator.study.measures import measure
 from tao_coordinator.study.policy_choice import PolicyChoice, Scene
+from tao_coordinator.study.recovery import recovery_s
 from tao_coordinator.study.watches import WATCHES
 from tao_coordinator.study.watches.watch import Series
 from tao_coordinator.study.workload_choice import WorkloadChoice
@@ -236,6 +237,8 @@ def run_cell_fully(cell: Cell) -> tuple[CellResult, RunRecord]:
         gc.set_threshold(young, middle, old)
     measures = measure(record, settings, cell.warm_s, is_window=cell.is_window)
     measures |= watch.measures(record)
+    if cell.worker_changes:
+        measures["recovery_s"] = recovery_s(record.timeline, cell.worker_changes[-1][0])
     measures["workers"] = 0.0 if cell.is_open else float(cell.num_workers())
     step = max(1, math.ceil(len(record.timeline) / MOMENTS_MAX))
     result = CellResult(
