@@ -153,7 +153,7 @@ STUDIES: Final = (
         title="From a half-empty fleet to 2.5 times the pools",
         asks="Where does the collapse begin, and what does each policy make of it?",
         make_cells=_curve,
-        columns=(TASK, TASK_P99, TOKENS, TTFT_P50, TTFT_P99, HOLD_STARTED, HIT_RATE),
+        columns=(TASK, TASK_P99, TOKENS, TOKENS_RUN, TTFT_P50, TTFT_P99, HOLD_STARTED, HIT_RATE),
         plots=(
             Plot("tokens", "lines", "output_tokens_per_s", "Throughput", "output tokens/s",
                  ("swe,", "mix,"), x_title="working set / pool"),

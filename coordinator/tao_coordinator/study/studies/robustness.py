@@ -15,6 +15,7 @@ from tao_coordinator.study.study import (
     TASK,
     TASK_P99,
     TOKENS,
+    TOKENS_RUN,
     TTFT,
     TTFT_P50,
     TTFT_P99,
@@ -107,7 +108,7 @@ def _failure_cells(options: StudyOptions) -> list[Cell]:
                                       "tao-paper@0.9", "thunderagent"))  # fmt: skip
 
 
-_TABLE: Final = (TASK, TASK_P99, TOKENS, TTFT, TTFT_P50, TTFT_P99, HOLD_STARTED, HOLD_ANY, HIT_RATE,
+_TABLE: Final = (TASK, TASK_P99, TOKENS, TOKENS_RUN, TTFT, TTFT_P50, TTFT_P99, HOLD_STARTED, HOLD_ANY, HIT_RATE,
                  GOOD_5)  # fmt: skip
 
 STUDIES: Final = (
@@ -130,7 +131,7 @@ STUDIES: Final = (
         title="Engines that misreport their pool",
         asks="The engine reports 0.7 to 2 times the pool it has. What is left of the throughput?",
         make_cells=_misreport_cells,
-        columns=(TOKENS, TASK, TASK_P99, TTFT_P99, HOLD_STARTED, HIT_RATE),
+        columns=(TOKENS, TOKENS_RUN, TASK, TASK_P99, TTFT_P99, HOLD_STARTED, HIT_RATE),
         versus=(TOKENS, TASK),
         claims=tuple(
             Claim(f"{name}, told {told:g}x: tok/s against the same without the controller", there,
@@ -163,7 +164,7 @@ STUDIES: Final = (
         asks="Its calls are lost and its caches with it, for ten minutes. Who suffers, how long?",
         make_cells=_failure_cells,
         columns=(*_TABLE, ERRORS),
-        versus=(TASK, TASK_P99, TTFT, TOKENS),
+        versus=(TASK, TASK_P99, TTFT, TOKENS_RUN),
         plots=(Plot("hit-rate", "timeline", "hit_rate", "Hit rate", "hits / prompt tokens"),),
     ),
 )  # fmt: skip

@@ -14,6 +14,7 @@ from tao_coordinator.study.study import (
     TASK,
     TASK_P99,
     TOKENS,
+    TOKENS_RUN,
     TTFT,
     TTFT_P99,
     Claim,
@@ -97,8 +98,8 @@ STUDIES: Final = (
         asks="The engine keeps what its pool loses in host memory, 1 to 4 times as large: losing "
         "a cache costs a reload. Who gains what, and what is it worth to tell `tao`?",
         make_cells=_two_tier_cells,
-        columns=(TASK, TASK_P99, TOKENS, TTFT, TTFT_P99, HOLD_STARTED, HIT_RATE, GOOD_5),
-        versus=(TASK, TASK_P99, TTFT, TOKENS),
+        columns=(TASK, TASK_P99, TOKENS, TOKENS_RUN, TTFT, TTFT_P99, HOLD_STARTED, HIT_RATE, GOOD_5),
+        versus=(TASK, TASK_P99, TTFT, TOKENS_RUN),
         reading=(
             "Modelled as vLLM's offloading connector, HiCache and LMCache: written through, LRU, "
             "loaded at 50 GB/s per GPU while the others go on. A tier as large as the pool holds "
@@ -114,7 +115,7 @@ STUDIES: Final = (
         asks="TokenCake moves caches to the host while tools run and back before they end. What "
         "does routing make of it, and what does `tao` add on top?",
         make_cells=_tokencake_cells,
-        columns=(TASK, TASK_P99, TTFT, TTFT_P99, TOKENS, HIT_RATE, HOLD_STARTED),
+        columns=(TASK, TASK_P99, TTFT, TTFT_P99, TOKENS, TOKENS_RUN, HIT_RATE, HOLD_STARTED),
         claims=tuple(
             Claim(f"{workers} workers: {what} on top of TokenCake alone", there,
                   _tokencake_panel(workers), OURS, ("round-robin",), column,
