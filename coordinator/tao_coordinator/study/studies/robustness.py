@@ -108,8 +108,8 @@ def _failure_cells(options: StudyOptions) -> list[Cell]:
                                       "tao-paper@0.9", "thunderagent"))  # fmt: skip
 
 
-_TABLE: Final = (TASK, TASK_P99, TOKENS, TOKENS_RUN, TTFT, TTFT_P50, TTFT_P99, HOLD_STARTED, HOLD_ANY, HIT_RATE,
-                 GOOD_5)  # fmt: skip
+_TABLE: Final = (TASK, TASK_P99, TOKENS, TOKENS_RUN, TTFT, TTFT_P50, TTFT_P99, HOLD_STARTED,
+                 HOLD_ANY, HIT_RATE, GOOD_5)  # fmt: skip
 
 STUDIES: Final = (
     Study(

@@ -98,7 +98,8 @@ STUDIES: Final = (
         asks="The engine keeps what its pool loses in host memory, 1 to 4 times as large: losing "
         "a cache costs a reload. Who gains what, and what is it worth to tell `tao`?",
         make_cells=_two_tier_cells,
-        columns=(TASK, TASK_P99, TOKENS, TOKENS_RUN, TTFT, TTFT_P99, HOLD_STARTED, HIT_RATE, GOOD_5),
+        columns=(TASK, TASK_P99, TOKENS, TOKENS_RUN, TTFT, TTFT_P99, HOLD_STARTED, HIT_RATE,
+                 GOOD_5),
         versus=(TASK, TASK_P99, TTFT, TOKENS_RUN),
         reading=(
             "Modelled as vLLM's offloading connector, HiCache and LMCache: written through, LRU, "
