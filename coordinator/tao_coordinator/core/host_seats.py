@@ -1,10 +1,10 @@
 """What host tiers keep of the sessions: how much room is left there, and who is kept.
 
-A session has its place in the host tier of its home from its first lease to its end, also while it
-is held and has no seat; a seat that was given up there too counts with `released_weight`.
+A session has its place in the host tier of its home while it has a seat there or is held; a seat
+that was given up there too counts with `released_weight`.
 """
 
-from tao_coordinator.core.model import Backend, Session
+from tao_coordinator.core.model import Backend, Session, SessionKey
 from tao_coordinator.core.state import UNLIMITED_TOKENS, State
 
 
@@ -21,16 +21,16 @@ def room_tokens(state: State, backend: Backend, growth: int) -> int:
     given_up = backend.given_up_tokens + backend.num_given_up * growth
     seats = backend.num_committed + backend.num_released
     seated = backend.committed_tokens + backend.released_tokens + seats * growth
-    held = sum(
-        state.need_tokens(turn, backend) + growth
-        for turn in state.held.values()
-        if turn.session.is_started
-        and turn.session.seat is None
-        and turn.session.last_backend_id == backend.backend_id
-    )
+    held: dict[SessionKey, int] = {}
+    for turn in state.held.values():
+        session = turn.session
+        is_here = session.last_backend_id == backend.backend_id
+        if is_here and session.is_started and session.seat is None:
+            need = state.need_tokens(turn, backend) + growth
+            held[session.key] = max(need, held.get(session.key, 0))
     kept = seated - given_up + int(state.parameters.released_weight * given_up)
     budget = int(state.parameters.budget_ratio * state.host_tokens(backend))
-    return budget - kept - held
+    return budget - kept - sum(held.values())
 
 
 def keeps(state: State, session: Session, backend: Backend) -> bool:

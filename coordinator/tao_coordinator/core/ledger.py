@@ -82,7 +82,9 @@ def grant(state: State, turn: Turn, backend: Backend, now_s: float) -> Lease:
     session.lease_ids.add(lease.lease_id)
     session.last_backend_id = backend.backend_id
     if session.idle_since_s is not None:
-        state.cycle.was_idle(turn.arrived_s - session.idle_since_s)
+        # After a longer pause the cache is lost whatever is reserved.
+        idle_s = turn.arrived_s - session.idle_since_s
+        state.cycle.was_idle(min(state.parameters.refill_s_max, idle_s))
     session.idle_since_s = None
     if session.admitted_s is None:
         session.admitted_s = now_s

@@ -18,7 +18,7 @@ class Parameters:
     growth_turns: float = 12.0
     """kappa: turns of typical growth reserved per seat. Study: without it -14..-17 %."""
     growth_margin: float = 3.0
-    """z: standard deviations kept free beside the expected peak of all seats together
+    """Most of z, standard deviations kept free beside the expected peak of all seats together
     (`core.growth`); the whole growth of each where that is less."""
     growth_margin_gain: float = 2.0
     """z per unit of the price ratio (`core.turn_cycle`), up to `growth_margin`."""

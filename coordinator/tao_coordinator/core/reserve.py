@@ -7,10 +7,12 @@ idle. Chosen on seeds 1-3: z = 3 everywhere cost 10 % of the tokens where 160 ag
 80 % of their time in tools, z = 1 everywhere up to 12 % where contexts are long.
 """
 
+from collections.abc import Collection
 from enum import Enum
 from typing import Final
 
 from tao_coordinator.core import host_seats
+from tao_coordinator.core.growth import ENDED_MAX
 from tao_coordinator.core.model import Backend, Session
 from tao_coordinator.core.state import UNLIMITED_TOKENS, State
 
@@ -29,17 +31,19 @@ class Loss(Enum):
     HOST = "the host tier's copy, after that in the pool"
 
 
-def loss_of(state: State, session: Session, backend: Backend, *, host_has_room: bool) -> Loss:
-    """What giving up the session's seat on this backend would lose.
+def loss_of(
+    state: State, session: Session, backend: Backend, *, host_has_room: bool
+) -> Loss | None:
+    """What giving up the session's seat on this backend would lose; `None`: nothing any more.
 
     `host_has_room`: what the host tier keeps is expected to stay there.
     """
     if backend.tier is None or session.seat is None:
         return Loss.POOL
+    is_kept = host_seats.keeps(state, session, backend)
     if session.seat.released:
-        return Loss.HOST
-    is_copied = host_has_room and host_seats.keeps(state, session, backend)
-    return Loss.COPY if is_copied else Loss.POOL
+        return Loss.HOST if is_kept else None
+    return Loss.COPY if is_kept and host_has_room else Loss.POOL
 
 
 def price_s(state: State, backend: Backend, loss: Loss = Loss.POOL) -> float:
@@ -72,28 +76,32 @@ def look_at_growth(state: State) -> None:
         seats, state.typical.growth_tokens, max(1, len(usable)), margin(state, usable)
     )
     state.growth_peak_tokens = UNLIMITED_TOKENS if peak is None else int(peak)
-    tiers = [backend.tier.tokens for backend in usable if backend.tier]
+    tiers = {b.backend_id: b.tier.tokens for b in usable if b.tier}
     if tiers:
-        reserve = _host_reserve_tokens(state, len(usable))
-        most = state.parameters.growth_pool_ratio * min(tiers)
-        state.host_growth_tokens = int(min(most, reserve))
+        most = state.parameters.growth_pool_ratio * min(tiers.values())
+        state.host_growth_tokens = int(min(most, _host_reserve_tokens(state, tiers)))
 
 
-def _host_reserve_tokens(state: State, num_backends: int) -> float:
+def _host_reserve_tokens(state: State, tiers: Collection[str]) -> float:
     """Growth to keep free in host tiers beside each session that they keep.
 
     Nobody leaves a host tier to be held elsewhere: of all that it keeps, to their ends, rare jumps
     included. Whoever was let in stays, and a tier that is too full loses everybody's cache in turn;
-    until as many sessions have ended their length is a guess, and the reserve is larger.
+    until as many sessions have ended (of those that are remembered) their length is a guess, and
+    the reserve is larger.
     """
     kept = [
-        (session.turns, session.context_tokens)
-        for session in state.sessions.values()
-        if session.is_started and not (session.seat is not None and session.seat.given_up)
+        (s.turns, state.private_tokens(s, state.backends[s.last_backend_id]))
+        for s in state.sessions.values()
+        if s.is_started
+        and s.last_backend_id is not None
+        and s.last_backend_id in tiers
+        and not (s.seat is not None and s.seat.given_up)
     ]
     growth, margin_most = state.growth, state.parameters.growth_margin
-    peak = growth.reserve_tokens(kept, growth.mean_tokens, num_backends, margin_most)
-    unknown = 1.0 - min(1.0, growth.num_ended / max(1, len(kept)))
+    peak = growth.reserve_tokens(kept, growth.mean_tokens, len(tiers), margin_most)
+    enough = min(ENDED_MAX, max(1, len(kept)))
+    unknown = 1.0 - min(1.0, growth.num_ended / enough)
     factor = 1.0 + UNKNOWN_LENGTH * unknown
     return factor * (growth.mean_tokens if peak is None else peak)
 

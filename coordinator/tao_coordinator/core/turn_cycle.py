@@ -6,9 +6,7 @@ Times are seconds of the caller's clock. What was held is in neither: it is the 
 from typing import Final
 
 GAIN: Final = 0.005
-"""Of one turn: pauses are heavy-tailed, and the ratio goes with the square of their mean."""
-IDLE_MAX_S: Final = 300.0
-"""A longer pause counts as this long: its session has lost its cache whatever is reserved."""
+"""Of one turn: pauses are heavy-tailed, and their mean enters the ratio squared."""
 
 
 class RunningMean:
@@ -42,17 +40,17 @@ class TurnCycle:
 
     def ran(self, seconds: float) -> None:
         """A call took so long from its grant to its end."""
-        self._run_s.see(seconds)
+        self._run_s.see(max(0.0, seconds))
 
     def was_idle(self, seconds: float) -> None:
         """A session asked again so long after its last reply."""
-        self._idle_s.see(min(IDLE_MAX_S, max(0.0, seconds)))
+        self._idle_s.see(max(0.0, seconds))
 
     def price_ratio(self, refill_s: float) -> float | None:
         """What an eviction costs, in what a seat is worth until its next turn; `None`: unknown.
 
         Refilling w of a pool of C tokens takes `w / rate`, and only the seats whose calls run at
-        that time, a share d of all, wait for it: `d * refill_s` pool-seconds per token, with
+        that time, a share d of all, wait for it: `d * refill_s` token-seconds per token, with
         `refill_s` that of the whole pool. The same token serves a seat for one cycle.
         """
         if not (self._run_s.is_known and self._idle_s.is_known):

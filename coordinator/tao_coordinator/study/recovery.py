@@ -16,7 +16,8 @@ WARM_RATIO: Final = 0.9
 def recovery_s(timeline: Sequence[Moment], since_s: float) -> float:
     """Seconds from `since_s` to the first of `WINDOWS` warm windows in a row.
 
-    To the end of the run where there are none: a lower bound. A window without prompts is warm.
+    To the end of the run where there are none, or fewer windows than that. A
+    window without prompts is warm.
     """
     later = [moment for moment in timeline if moment.time_s >= since_s]
     if not later:

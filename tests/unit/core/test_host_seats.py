@@ -4,7 +4,8 @@ from engine_driver import EngineDriver
 
 from tao_coordinator.core import host_seats, ledger
 from tao_coordinator.core.events import BackendAdded, BackendSampled
-from tao_coordinator.core.model import Backend
+from tao_coordinator.core.model import Backend, Turn
+from tao_coordinator.core.reserve import Loss, loss_of
 from tao_coordinator.core.state import UNLIMITED_TOKENS
 
 POOL, HOST = 100_000, 400_000
@@ -117,3 +118,29 @@ def test_factor_learned_of_one_tier_is_not_believed_of_another() -> None:
     assert d.engine.state.host_tokens(backend_of(d)) == int(0.7 * HOST)
     d.step(BackendAdded(**same, host_tier_tokens=2 * HOST))  # pyright: ignore[reportArgumentType]
     assert backend_of(d).capacity_factor == 1.0
+
+
+def test_two_held_calls_of_one_session_have_one_place() -> None:
+    d = driver()
+    state, backend = d.engine.state, backend_of(d)
+    d.turn("a", 30_000, output_tokens=1_000)
+    (session,) = state.of_id("a")
+    ledger.leave_seat(state, session)
+    empty = host_seats.room_tokens(state, backend, 500)
+    for number, tokens in enumerate((32_000, 33_000)):
+        ledger.hold(state, Turn(f"r{number}", session, d.now_s, d.now_s, tokens, 300, None))
+    assert empty - host_seats.room_tokens(state, backend, 500) == 33_000 + 300 + 500
+
+
+def test_place_without_a_copy_is_worth_nothing() -> None:
+    d = driver()
+    state, backend = d.engine.state, backend_of(d)
+    d.turn("a", 30_000, output_tokens=1_000)
+    (session,) = state.of_id("a")
+    assert loss_of(state, session, backend, host_has_room=True) is Loss.COPY
+    assert loss_of(state, session, backend, host_has_room=False) is Loss.POOL
+    ledger.release_seat(state, session)
+    assert loss_of(state, session, backend, host_has_room=True) is Loss.HOST
+    assert backend.tier is not None
+    backend.tier.cache.clear()
+    assert loss_of(state, session, backend, host_has_room=True) is None

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tao_coordinator.core.turn_cycle import GAIN, IDLE_MAX_S, RunningMean, TurnCycle
+from tao_coordinator.core.turn_cycle import GAIN, RunningMean, TurnCycle
 
 
 def seen(run_s: float, idle_s: float) -> TurnCycle:
@@ -31,9 +31,9 @@ def test_ratio_is_the_stalled_share_of_a_refill_over_one_cycle(
     assert seen(run_s, idle_s).price_ratio(40.0) == pytest.approx(expected)
 
 
-def test_a_night_between_two_turns_counts_as_five_minutes() -> None:
-    assert seen(5.0, 8 * 3_600.0).price_ratio(60.0) == seen(5.0, IDLE_MAX_S).price_ratio(60.0)
+def test_time_that_goes_back_counts_as_none() -> None:
     assert seen(5.0, -1.0).price_ratio(60.0) == seen(5.0, 0.0).price_ratio(60.0)
+    assert seen(-1.0, 5.0).price_ratio(60.0) == 0.0
 
 
 def test_no_time_at_all_is_no_division_by_zero() -> None:

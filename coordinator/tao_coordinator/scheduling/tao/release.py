@@ -60,10 +60,13 @@ class IdleSeats:
             if num_asked >= QUESTIONS_MAX:
                 break  # the others next time: these are remembered
             num_asked += 1
-            remaining = self._readiness.remaining(session.key.session_id, now_s)
             backend = state.backends[seat.backend_id]
             has_room = seat.backend_id in with_room
             loss = loss_of(state, session, backend, host_has_room=has_room)
+            if loss is None:
+                found.append(session)
+                continue
+            remaining = self._readiness.remaining(session.key.session_id, now_s)
             if (seat.backend_id, loss) not in prices:
                 prices[seat.backend_id, loss] = price_s(state, backend, loss)
             limit_s = remaining.keep_limit_s(prices[seat.backend_id, loss])
