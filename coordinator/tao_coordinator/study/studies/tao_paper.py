@@ -158,7 +158,7 @@ def _long_run_cells(options: StudyOptions) -> list[Cell]:
 
 _LONG_RUN: Final = Study(
     name="long-run",
-    title="Tables 1 and 2 with six sessions per worker",
+    title="Tables 1 and 2 in long runs",
     asks="The paper's tasks give a worker two sessions at most: who has to wait can wait until the "
     "others are done. What is left of each policy when the work goes on?",
     make_cells=_long_run_cells,
