@@ -46,14 +46,15 @@ def grant(state: State, turn: Turn, backend: Backend, now_s: float) -> Lease:
     need = state.need_tokens(turn, backend)
     # Credit and depth are read before the session's home moves here.
     credit = state.predicted_tokens(session, backend)
-    larger, larger_tokens = state.caches(backend)[-1 if backend.tier else 0]
+    caches = state.caches(backend)
+    larger, larger_tokens = caches[-1 if backend.tier else 0]
     depth = larger.depth_tokens(session.key)
     is_evidence = (
         session.last_backend_id == backend.backend_id
         and session.completed_s > backend.cache_lost_s
         and not session.lease_ids
     )
-    found = max(c.start(session.key, need, size) for c, size in state.caches(backend))
+    found = max(cache.start(session.key, need, size) for cache, size in caches)
     seat = session.seat
     if seat is not None and seat.backend_id == backend.backend_id and session.lease_ids:
         need = max(need, seat.tokens)  # parallel calls of one session share its seat
@@ -294,7 +295,7 @@ def _learn(
 
 def _is_hit_certain(backend: Backend, reply: Reply) -> bool:
     """An engine that tells cached tokens would have some to tell."""
-    if backend.shared_prefix_tokens > PREDICTED_TOKENS_MIN:
+    if backend.shared_prefix.tokens > PREDICTED_TOKENS_MIN:
         return True
     lease = reply.lease
     was_just_used = lease.depth_ratio < DEPTH_RATIO_MIN
@@ -315,7 +316,7 @@ def _learn_from_cache(state: State, backend: Backend, reply: Reply, cached: int)
         _compare(state, lease, backend, prompt, cached)
     elif lease.is_evidence:
         # A prompt that shrank was rewritten: what it misses was not evicted, it lies there unused.
-        left = lease.chain_tokens - max(0, cached - backend.shared_prefix_tokens)
+        left = lease.chain_tokens - max(0, cached - backend.shared_prefix.tokens)
         for cache, size in state.caches(backend):
             cache.rewrite(lease.session.key, left, size)
 
@@ -330,7 +331,7 @@ def _learn_shared_prefix(backend: Backend, reply: Reply, cached: int) -> None:
 
 def _compare(state: State, lease: Lease, backend: Backend, prompt: int, cached: int) -> None:
     """Hold the prediction of the grant against what the engine found."""
-    shared = backend.shared_prefix_tokens
+    shared = backend.shared_prefix.tokens
     found = max(0, cached - shared)
     predicted = min(lease.predicted_tokens, max(0, prompt - shared))
     backend.evidence.record(

@@ -251,11 +251,6 @@ class Backend:
         return host if capacity is not None and host.tokens > capacity else None
 
     @property
-    def shared_prefix_tokens(self) -> int:
-        """Learned prefix that first calls find cached; 0 until two of them agree."""
-        return self.shared_prefix.tokens
-
-    @property
     def usable(self) -> bool:
         """May receive new leases."""
         return self.healthy and not self.draining

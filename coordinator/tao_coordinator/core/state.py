@@ -145,7 +145,7 @@ class State:
         if backend.host is None:
             return 0
         held = int(backend.capacity_factor * backend.host.tokens)
-        return max(0, held - backend.shared_prefix_tokens)
+        return max(0, held - backend.shared_prefix.tokens)
 
     def caches(self, backend: Backend) -> list[tuple[ShadowCache, int | None]]:
         """The predicted contents of its tiers and the private tokens that each can hold."""

@@ -67,7 +67,7 @@ def _backend(state: State, backend: Backend, num_in_flight: int, now_s: float) -
         in_flight_tokens=backend.cache.in_flight_tokens,
         num_in_flight=num_in_flight,
         num_seats=backend.num_committed + backend.num_released,
-        shared_prefix_tokens=backend.shared_prefix_tokens,
+        shared_prefix_tokens=backend.shared_prefix.tokens,
         prefill_tokens_per_s=backend.rates.prefill_tokens_per_s,
         running=backend.running,
         waiting=backend.waiting,

@@ -70,7 +70,7 @@ def measure(
         "sessions": float(len(record.sessions)),
         "turns": float(len(record.turns)),
         "readiness_brier": record.readiness.get("brier", MISSING),
-        "seats_released": record.counters.get("seats_released", 0) / len(record.sessions),
+        "seats_released": _ratio(record.counters.get("seats_released", 0), len(record.sessions)),
         **record.certificates,
     }
     return found | _decisions(record, makespan_s)

@@ -121,6 +121,13 @@ def test_window_counts_the_turns_that_were_asked_for_within_it() -> None:
     assert measures["unfinished"] == 0.0, "a window is cut on purpose"
 
 
+def test_window_in_which_no_session_ends_is_measured_all_the_same() -> None:
+    result, record = run_cell_fully(replace(SMALL, end_s=40.0, is_window=True))
+    assert record.turns and not record.sessions
+    assert result.measures["turns"] == len(record.turns)
+    assert result.measures["seats_released"] == 0.0
+
+
 def test_without_a_tier_its_settings_change_no_id() -> None:
     assert replace(SMALL, tells_host_tier=False, offloads_in_tools=True).cell_id == SMALL.cell_id
     tiered = replace(SMALL, host_ratio=2.0)

@@ -103,7 +103,7 @@ class ConcurPi(SessionWindows):
         step_s = (now_s - memory.sampled_s) / engine_second_s(state.parameters)
         memory.sampled_s = now_s
         growth = self._growth_tokens_per_s(memory, gate, step_s)
-        committed = backend.committed_tokens + backend.shared_prefix_tokens
+        committed = backend.committed_tokens + backend.shared_prefix.tokens
         error = parameters.usage_target - (committed + parameters.delay_s * growth) / capacity
         previous = error if memory.error is None else memory.error
         memory.error = error

@@ -44,6 +44,6 @@ def calls_in_flight(state: State) -> Counter[str]:
 
 def shared_tokens(session: Session, backend: Backend) -> int:
     """Leading tokens of the session that any session has left on this backend."""
-    learned = backend.shared_prefix_tokens
+    learned = backend.shared_prefix.tokens
     told = session.shared_prefix_tokens
     return learned if told is None else min(told, learned)

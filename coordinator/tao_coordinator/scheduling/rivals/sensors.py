@@ -18,7 +18,7 @@ def kv_usage_ratio(backend: Backend, now_s: float, max_age_s: float) -> float | 
     if not capacity:
         return None
     in_flight = backend.cache.in_flight_tokens
-    shared = backend.shared_prefix_tokens if in_flight else 0
+    shared = backend.shared_prefix.tokens if in_flight else 0
     return min(1.0, (in_flight + shared) / capacity)
 
 

@@ -57,7 +57,7 @@ def _weights(
         ],
         np.int64,
     )
-    learned = np.array([b.shared_prefix_tokens for b in backends], np.int64)
+    learned = np.array([b.shared_prefix.tokens for b in backends], np.int64)
     outputs = np.array([t.output_tokens for t in turns], np.int64)
     shared = np.minimum(told[:, None], learned[None, :])
     private = np.maximum(0, inputs[:, None] - shared)

@@ -53,10 +53,10 @@ def test_another_engine_under_the_same_name_is_learned_anew() -> None:
         d.done(request_id, cached_tokens=4_000, ttft_s=1.0, output_tokens=100, duration_s=2.0)
         d.end(f"s{n}")
     backend = d.engine.state.backends["b0"]
-    assert backend.shared_prefix_tokens == 4_000
+    assert backend.shared_prefix.tokens == 4_000
     assert backend.rates.prefill_tokens_per_s is not None
     d.step(BackendAdded(backend_id="b0", base_url="http://another"))
     d.step(BackendSampled(backend_id="b0", capacity_tokens=90_000))
-    assert (backend.shared_prefix_tokens, backend.rates.prefill_tokens_per_s) == (0, None)
+    assert (backend.shared_prefix.tokens, backend.rates.prefill_tokens_per_s) == (0, None)
     assert backend.serves("new")
     assert not backend.reports.tells
