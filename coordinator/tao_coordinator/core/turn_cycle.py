@@ -5,28 +5,10 @@ Times are seconds of the caller's clock. What was held is in neither: it is the 
 
 from typing import Final
 
+from tao_coordinator.core.running_mean import RunningMean
+
 GAIN: Final = 0.005
 """Of one turn: pauses are heavy-tailed, and their mean enters the ratio squared."""
-
-
-class RunningMean:
-    """Plain mean of the first 1 / GAIN values, exponentially weighted from then on."""
-
-    __slots__ = ("_num_seen", "value")
-
-    def __init__(self) -> None:
-        self.value = 0.0
-        self._num_seen = 0
-
-    def see(self, value: float) -> None:
-        """One more."""
-        self._num_seen += 1
-        self.value += max(GAIN, 1.0 / self._num_seen) * (value - self.value)
-
-    @property
-    def is_known(self) -> bool:
-        """Anything was seen."""
-        return self._num_seen > 0
 
 
 class TurnCycle:
@@ -35,8 +17,8 @@ class TurnCycle:
     __slots__ = ("_idle_s", "_run_s")
 
     def __init__(self) -> None:
-        self._run_s = RunningMean()
-        self._idle_s = RunningMean()
+        self._run_s = RunningMean(GAIN)
+        self._idle_s = RunningMean(GAIN)
 
     def ran(self, seconds: float) -> None:
         """A call took so long from its grant to its end."""

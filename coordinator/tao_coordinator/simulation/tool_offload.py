@@ -16,6 +16,7 @@ dropped).
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
+from tao_coordinator.core.running_mean import RunningMean
 from tao_coordinator.simulation.agent_script import ToolScript, TurnScript
 
 if TYPE_CHECKING:
@@ -25,18 +26,7 @@ if TYPE_CHECKING:
 AWAY_S_MIN: Final = 1.0
 """A shorter absence is not worth two transfers: two thirds of calls are."""
 GAIN: Final = 0.1
-
-
-class _Mean:
-    """Of past durations: plain at first, exponentially weighted later."""
-
-    def __init__(self) -> None:
-        self.value_s = 0.0
-        self._num = 0
-
-    def see(self, duration_s: float) -> None:
-        self._num += 1
-        self.value_s += max(GAIN, 1.0 / self._num) * (duration_s - self.value_s)
+"""Of one past duration of a tool and command."""
 
 
 class ToolOffload:
@@ -45,7 +35,9 @@ class ToolOffload:
     def __init__(self, fleet: "Fleet") -> None:
         """Nothing is known of any tool."""
         self._fleet = fleet
-        self._durations: defaultdict[tuple[str, str], _Mean] = defaultdict(_Mean)
+        self._durations: defaultdict[tuple[str, str], RunningMean] = defaultdict(
+            lambda: RunningMean(GAIN)
+        )
 
     def tools_started(self, agent: "Agent", turn: TurnScript) -> None:
         """A reply is over and what follows it has begun."""
@@ -54,7 +46,7 @@ class ToolOffload:
         for tool in turn.tools:
             fleet.at(fleet.now_s + tool.end_s, self._ended, tool)
             if not tool.background:
-                away_s = max(away_s, tool.offset_s + self._durations[tool.name, tool.key].value_s)
+                away_s = max(away_s, tool.offset_s + self._durations[tool.name, tool.key].value)
         transfer_s = fleet.transfer_s(agent.backend, turn.input_tokens + turn.output_tokens)
         if away_s < max(AWAY_S_MIN, 2.0 * transfer_s):
             return

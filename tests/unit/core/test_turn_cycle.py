@@ -2,7 +2,7 @@
 
 import pytest
 
-from tao_coordinator.core.turn_cycle import GAIN, RunningMean, TurnCycle
+from tao_coordinator.core.turn_cycle import TurnCycle
 
 
 def seen(run_s: float, idle_s: float) -> TurnCycle:
@@ -38,15 +38,3 @@ def test_time_that_goes_back_counts_as_none() -> None:
 
 def test_no_time_at_all_is_no_division_by_zero() -> None:
     assert seen(0.0, 0.0).price_ratio(60.0) == 0.0
-
-
-def test_running_mean_begins_as_a_plain_one_and_then_forgets() -> None:
-    mean = RunningMean()
-    assert not mean.is_known
-    values = [3.0, 5.0, 10.0, 2.0]
-    for value in values:
-        mean.see(value)
-    assert mean.value == pytest.approx(sum(values) / len(values))
-    for _ in range(int(10 / GAIN)):
-        mean.see(7.0)
-    assert mean.value == pytest.approx(7.0, rel=1e-3)

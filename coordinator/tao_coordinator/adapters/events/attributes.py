@@ -54,7 +54,6 @@ USAGE_KEYS: Final = (
     "output_tokens",
 )
 """Of Claude Code's model calls."""
-TOKENS_MAX: Final = 100_000_000
 
 KNOWN_ATTRIBUTES: Final = frozenset(
     {
@@ -129,7 +128,7 @@ def tokens_in(attributes: Attributes, key: str) -> int | None:
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int):
         return None
-    return value if 0 <= value <= TOKENS_MAX else None
+    return value if 0 <= value <= semconv.TOKENS_MAX else None
 
 
 def milliseconds_in(attributes: Attributes, key: str, longest_s: float) -> float | None:
