@@ -57,6 +57,20 @@ def _lines(outcome: Outcome, plot: Plot, group: str, path: Path) -> str:
     return finish(figure, axes, title, plot.x_title, plot.y_title, path)
 
 
+def _bars(outcome: Outcome, plot: Plot, panel: str, path: Path) -> str:
+    """One bar per arm, the first on top; the line at its end is the range of the seeds."""
+    arms = [arm for arm in outcome.arms(panel) if not plot.arms or arm in plot.arms]
+    seeds = [list(outcome.values(panel, arm, plot.measure).values()) for arm in arms]
+    known = [(arm, values) for arm, values in zip(arms, seeds, strict=True) if values][::-1]
+    figure, axes = new(height=1.4 + 0.32 * len(known))
+    means = [sum(values) / len(values) for _, values in known]
+    below = [mean - min(values) for mean, (_, values) in zip(means, known, strict=True)]
+    above = [max(values) - mean for mean, (_, values) in zip(means, known, strict=True)]
+    colors = [style(arm, 0)["color"] for arm, _ in known]
+    axes.barh([arm for arm, _ in known], means, xerr=[below, above], color=colors, height=0.6)
+    return finish(figure, axes, f"{plot.title}: {panel}", plot.y_title, "", path)
+
+
 def _timeline(outcome: Outcome, plot: Plot, panel: str, path: Path) -> str:
     """The first seed of each arm over time."""
     figure, axes = new()
@@ -96,6 +110,7 @@ def _slug(text: str) -> str:
 
 
 _PER_PANEL: Final[dict[str, Callable[[Outcome, Plot, str, Path], str]]] = {
+    "bars": _bars,
     "timeline": _timeline,
     "survival": decision_plots.survival,
     "snapshot": decision_plots.snapshot,

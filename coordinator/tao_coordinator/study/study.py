@@ -106,7 +106,8 @@ class Plot:
 
     name: str
     kind: str
-    """`lines`: the measure over the cells' x; `timeline`: a moment's field over time; `survival`,
+    """`lines`: the measure over the cells' x; `bars`: its mean by arm, with the range of the seeds;
+    `timeline`: a moment's field over time; `survival`,
     `snapshot`, `gains` and `terms`: what the cells' watch has noted (`decision_plots`)."""
     measure: str
     """Empty where the kind says it all."""
@@ -117,6 +118,10 @@ class Plot:
     arms: tuple[str, ...] = ()
     """Only these; none: all."""
     x_title: str = ""
+
+
+TASK_BARS = Plot("task", "bars", "task_s_mean", "Task latency", "seconds, mean")
+"""Where the cells of a study stand on no axis."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

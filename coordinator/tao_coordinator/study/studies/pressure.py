@@ -14,6 +14,7 @@ from tao_coordinator.study.study import (
     MOVED,
     OURS,
     TASK,
+    TASK_BARS,
     TASK_P99,
     TOKENS,
     TOKENS_RUN,
@@ -142,6 +143,7 @@ STUDIES: Final = (
         columns=_COLUMNS,
         versus=(TASK, TASK_P99, TTFT, TOKENS, TOKENS_RUN),
         claims=_claims(),
+        plots=(TASK_BARS,),
         reading=(
             "The published column holds the floors of the policy study, reached there by a "
             "prototype in another simulator. A static cap has to be found by trial for each "

@@ -13,6 +13,7 @@ from tao_coordinator.study.study import (
     HOLD_STARTED,
     OURS,
     TASK,
+    TASK_BARS,
     TASK_P99,
     TOKENS,
     TOKENS_RUN,
@@ -139,6 +140,8 @@ STUDIES: Final = (
             for name, told, there in (("swe", 1.3, "+173 %"), ("swe", 2.0, "+270 %"),
                                       ("mix", 1.3, "+27 %"), ("mix", 2.0, "+91 %"))
         ),
+        plots=(Plot("tokens", "lines", "output_tokens_per_s", "Throughput", "output tokens/s",
+                    ("swe,", "mix,"), x_title="reported pool / true pool"),),
     ),
     Study(
         name="no-reuse",
@@ -148,6 +151,7 @@ STUDIES: Final = (
         make_cells=_no_reuse_cells,
         columns=_TABLE,
         versus=(TASK, TTFT, TOKENS),
+        plots=(TASK_BARS,),
     ),
     Study(
         name="under-load",
@@ -157,6 +161,7 @@ STUDIES: Final = (
         make_cells=_under_load_cells,
         columns=_TABLE,
         versus=(TASK, TTFT, TOKENS),
+        plots=(TASK_BARS,),
     ),
     Study(
         name="lost-backend",

@@ -17,11 +17,13 @@ from tao_coordinator.study.study import (
     OURS,
     PLAN_GAP,
     TASK,
+    TASK_BARS,
     TASK_P99,
     TOKENS,
     TTFT,
     Claim,
     Column,
+    Plot,
     Study,
     StudyOptions,
     arms,
@@ -131,6 +133,7 @@ STUDIES: Final = (
                 Claim(f"{panel}: snapshots where joint is worse", "none", panel, OURS, (), _WORSE),
             )
         ),
+        plots=(TASK_BARS,),
         reading="In the run of `tao` every plan is made within its step, and every rule is asked "
         "about each snapshot in which two sessions or more compete. The same of TAO as published: "
         "`tao study run snapshots`.",
@@ -143,6 +146,8 @@ STUDIES: Final = (
         columns=(TASK, TASK_P99, TOKENS, TTFT, HIT_RATE, HOLD_STARTED, MOVED, FALLBACKS, CERTIFIED,
                  PLAN_GAP, DECISION, DECISION_P99, _SHARE),
         versus=(TASK, TTFT, TOKENS),
+        plots=(Plot("decision", "lines", "decision_ms_mean", "One decision", "ms, mean",
+                    x_title="backends"),),
         reading="Pools of 80,000 tokens, SWE-Lite sessions, 1.5 times the pools: 56 workers on 8 "
         "backends, 7,000 on 1,000. The last column is what all steps of the coordinator's engine "
         "take, as a share of one core; plans made beside the loop are not in it. It is measured "

@@ -21,6 +21,7 @@ from tao_coordinator.study.study import (
     OURS,
     PLAN_GAP,
     TASK,
+    TASK_BARS,
     TASK_P99,
     TOKENS,
     TOKENS_RUN,
@@ -175,6 +176,7 @@ _LONG_RUN: Final = Study(
         HOLD_STARTED,
     ),
     versus=(TASK, TASK_P99, TTFT, TOOL_TO_TOKEN, TOKENS_RUN),
+    plots=(TASK_BARS,),
     reading=_READING,
 )
 
@@ -227,6 +229,7 @@ _ABLATIONS: Final = Study(
         _ablated("without both", "-3.1 %", _NEITHER),
         _ablated("best-fit-decreasing instead of the programme", "-13.0 %", _BEST_FIT),
     ),
+    plots=(TASK_BARS,),
     reading="`uses_readiness=false` calls nobody ready, `half_life_s=0.000001` makes credit of "
     "idle sessions nothing, `half_life_s=1000000000` keeps it for ever, `states_max=1` sends every "
     "plan to the fallback. The paper's own cell (V4-Flash, 32 workers) meets no pressure with the "
@@ -259,6 +262,8 @@ _LONG_TOOLS: Final = Study(
               f"+{low:g}-{high:g} s", "tao-paper", (_NO_READINESS,), TASK)
         for (low, high), there in zip(_DELAYS, ("-21.6 %", "-20.6 %", "-17.9 %"), strict=True)
     ),
+    plots=(Plot("task", "lines", "task_s_mean", "Task latency", "seconds, mean",
+                x_title="longest delay of a call, s"),),
     reading="`tao:release_grace_s=1000000` never gives an idle seat up: what tool events are worth "
     "to the default policy.",
 )  # fmt: skip
@@ -288,6 +293,8 @@ _LOW: Final = Study(
         Claim("64 workers: against ThunderAgent", "-52.4 % (226 of 475 s)",
               "V4-Flash x1, 64 workers", OURS, ("thunderagent",), TASK),
     ),
+    plots=(Plot("task", "lines", "task_s_mean", "Task latency", "seconds, mean",
+                x_title="workers"),),
     reading=_READING,
 )  # fmt: skip
 
@@ -321,6 +328,17 @@ _MIXED: Final = Study(
             "+7.5 % (563.114 against 523.676 s)",
             "+504 % (19.123 against 3.166 s)",
             "-11.2 % (1,013.157 against 1,140.862)",
+        ),
+    ),
+    plots=(
+        Plot(
+            "task",
+            "lines",
+            "task_s_mean",
+            "Task latency",
+            "seconds, mean",
+            ("mixed,", "automation-bench,"),
+            x_title="workers",
         ),
     ),
     reading=_READING,

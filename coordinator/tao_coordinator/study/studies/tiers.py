@@ -18,6 +18,7 @@ from tao_coordinator.study.study import (
     TTFT,
     TTFT_P99,
     Claim,
+    Plot,
     Study,
     StudyOptions,
     arms,
@@ -26,6 +27,8 @@ from tao_coordinator.study.study import (
 UNTOLD: Final = "tao, not told"
 RATIOS: Final = (0.0, 1.0, 2.0, 4.0)
 """Host tier over pool; HiCache's default is 2."""
+LOADS: Final = (1.5, 2.5)
+"""Working set over pool."""
 CAPS: Final = {"swe": (8, 12, 18), "mix": (10, 16, 24), "agentx": (20, 32, 46)}
 """Static caps around what pools and tiers hold; the best one is the rival."""
 _RIVALS: Final = ("sticky-least-loaded", "thunderagent", "tao-paper", "tao-paper@0.9")
@@ -42,7 +45,7 @@ def _two_tier_cells(options: StudyOptions) -> list[Cell]:
     found: list[Cell] = []
     for name in ("swe", "mix", "agentx"):
         caps = [f"static-cap:sessions_max={cap}" for cap in CAPS[name]]
-        for load in (1.5, 2.5):
+        for load in LOADS:
             base = pressure.workload_cell(options, name, 1, load)
             cells = [
                 replace(
@@ -101,6 +104,9 @@ STUDIES: Final = (
         columns=(TASK, TASK_P99, TOKENS, TOKENS_RUN, TTFT, TTFT_P99, HOLD_STARTED, HIT_RATE,
                  GOOD_5),
         versus=(TASK, TASK_P99, TTFT, TOKENS_RUN),
+        plots=(Plot("tokens", "lines", "output_tokens_per_s_all", "Whole run", "output tokens/s",
+                    tuple(f"{n}, {load:g}," for n in CAPS for load in LOADS),
+                    x_title="host tier / pool"),),
         reading=(
             "Modelled as vLLM's offloading connector, HiCache and LMCache: written through, LRU, "
             "loaded at 50 GB/s per GPU while the others go on. A tier as large as the pool holds "
@@ -125,6 +131,8 @@ STUDIES: Final = (
             for workers, rows in _PUBLISHED.items()
             for what, there, column in rows
         ),
+        plots=(Plot("task", "lines", "task_s_mean", "Task latency", "seconds, mean",
+                    ("V4-Flash x2, swe-lite,",), x_title="workers"),),
         reading=(
             "The authors' own runs saw no pause, no resume and no migration, so what they gained "
             "is not TAO's admission. Modelled are forecast, offload and upload, not TokenCake's "
