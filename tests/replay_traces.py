@@ -5,6 +5,7 @@ from pathlib import Path
 from trace_rows import lines
 
 from tao_coordinator.replay.plan import ReplaySettings
+from tao_coordinator.simulation.engine_constants import PRESETS
 from tao_coordinator.study.policy_choice import PolicyChoice
 
 
@@ -39,7 +40,7 @@ def write_trace(path: Path, sessions: int = 4, turns: int = 5, growth: int = 2_0
 def settings(trace: Path, **more: object) -> ReplaySettings:
     known: dict[str, object] = {
         "policies": (PolicyChoice("tao"), PolicyChoice("tao-paper", 0.9)),
-        "engine": "qwen3-32b-bf16-tp2",
+        "engine": PRESETS["qwen3-32b-bf16-tp2"],
         "trace_digest": "",
     }
     return ReplaySettings(trace=str(trace), **{**known, **more})  # pyright: ignore[reportArgumentType]

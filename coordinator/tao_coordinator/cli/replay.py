@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tao_coordinator.cli.engine_choice import add_engine_option, engine_of
 from tao_coordinator.cli.seeds import read_seeds
 from tao_coordinator.cli.trace_damage import tell_skipped
 from tao_coordinator.errors import ConfigurationError
-from tao_coordinator.simulation.engine_constants import DEFAULT_PRESET, PRESETS
 
 if TYPE_CHECKING:
     from tao_coordinator.replay.findings import Findings
@@ -55,15 +55,12 @@ def _add_fleet(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--backends", type=int, default=2, metavar="N", help="backends (default %(default)s)"
     )
+    add_engine_option(parser)
     parser.add_argument(
-        "--engine",
-        choices=sorted(PRESETS),
-        default=DEFAULT_PRESET,
-        metavar="PRESET",
-        help="whose step times and KV pool: %(choices)s (default %(default)s)",
-    )
-    parser.add_argument(
-        "--capacity-tokens", type=int, metavar="N", help="KV pool of a backend (default: PRESET's)"
+        "--capacity-tokens",
+        type=int,
+        metavar="N",
+        help="KV pool of a backend (the engine's)",
     )
     parser.add_argument(
         "--capacity-scale",
@@ -197,7 +194,7 @@ def _settings(arguments: argparse.Namespace) -> "ReplaySettings":
         trace_digest=files.digest(arguments.trace),
         trace_format=arguments.format,
         policies=tuple(policies),
-        engine=arguments.engine,
+        engine=engine_of(arguments.engine),
         num_backends=arguments.backends,
         capacity_tokens=arguments.capacity_tokens,
         workers=arguments.workers,
@@ -240,6 +237,8 @@ def _command(arguments: argparse.Namespace) -> str:
                  "capacity_tokens", "capacity_scale", "gap_max", "turns_max",
                  "context_max"):  # fmt: skip
         value = getattr(arguments, name)
+        if name == "engine":
+            value = Path(value).name
         for one in value if isinstance(value, list) else [value]:  # pyright: ignore[reportUnknownVariableType]
             if one is not None and (name, one) not in _UNTOLD:
                 parts += [f"--{name.replace('_', '-')}", str(one)]  # pyright: ignore[reportUnknownArgumentType]

@@ -6,8 +6,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tao_coordinator.cli.engine_choice import add_engine_option, engine_of
 from tao_coordinator.errors import ConfigurationError
-from tao_coordinator.simulation.engine_constants import DEFAULT_PRESET, PRESETS
 
 if TYPE_CHECKING:
     from tao_coordinator.service.sim_backend.settings import SimBackendSettings
@@ -58,13 +58,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def _add_engine_options(parser: argparse.ArgumentParser) -> None:
     """What is modelled."""
-    parser.add_argument(
-        "--engine",
-        choices=sorted(PRESETS),
-        default=DEFAULT_PRESET,
-        metavar="PRESET",
-        help="whose step times and KV pool: %(choices)s (default %(default)s)",
-    )
+    add_engine_option(parser)
     parser.add_argument(
         "--capacity-tokens",
         type=int,
@@ -132,7 +126,7 @@ def settings_from(arguments: argparse.Namespace) -> "SimBackendSettings":
     from tao_coordinator.service.sim_backend.scripts import ScriptLibrary, load_scripts
     from tao_coordinator.service.sim_backend.settings import SimBackendSettings
 
-    constants = PRESETS[str(arguments.engine)]
+    constants = engine_of(arguments.engine)
     capacity: int | None = arguments.capacity_tokens
     capacity_tokens = constants.kv_capacity_tokens if capacity is None else capacity
     whole_blocks_tokens = capacity_tokens - capacity_tokens % max(1, int(arguments.block_size))

@@ -66,7 +66,7 @@ class Findings:
         plan = self.plan
         return {
             "trace": plan.settings.trace,
-            "engine": plan.settings.engine,
+            "engine": plan.settings.engine.name,
             "backends": plan.settings.num_backends,
             "workers": plan.workers,
             "working_set_over_pool": plan.pressure,

@@ -7,7 +7,6 @@ from typing import Final
 
 from tao_coordinator.replay import charts
 from tao_coordinator.replay.findings import PHASES, QUANTILES, ArmFindings, Findings
-from tao_coordinator.simulation.engine_constants import PRESETS
 from tao_coordinator.simulation.run_record import Moment
 from tao_coordinator.study.report import percent
 from tao_coordinator.study.study import (
@@ -122,7 +121,7 @@ def _head(findings: Findings) -> str:
     facts = (
         (f"{measures.get('sessions', 0.0):,.0f}", "sessions"),
         (f"{measures.get('turns', 0.0):,.0f}", "model calls"),
-        (f"{settings.num_backends} x", settings.engine),
+        (f"{settings.num_backends} x", settings.engine.name),
         (f"{plan.workers or 'as recorded'}", "sessions at a time" if plan.workers else "arrivals"),
         (f"{measures.get('working_set', plan.pressure):.2f}", "working set / KV pools"),
     )
@@ -263,7 +262,6 @@ def _smooth(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
 
 def _footer(findings: Findings, command: str) -> str:
     settings = findings.plan.settings
-    preset = PRESETS[settings.engine]
     seeds = ", ".join(str(seed) for seed in settings.seeds)
     workers = findings.plan.workers
     starts = "Sessions start when they were recorded to"
@@ -274,7 +272,7 @@ def _footer(findings: Findings, command: str) -> str:
 recorded ones; when a turn begins follows from the modelled engine. Policies see a duration only
 once it has passed.</li>
 <li>Engines are modelled, so compare policies, not seconds with your machines:
-{escape(preset.provenance)}</li>
+{escape(settings.engine.provenance)}</li>
 <li>{escape(starts)}, seeds {escape(seeds)}. Mean private context of a session:
 {findings.plan.footprint_tokens:,.0f} tokens.</li>
 <li>Repeat it: <code>{escape(command)}</code></li></ul>"""

@@ -6,9 +6,10 @@ from typing import Final
 
 from tao_coordinator.errors import ConfigurationError
 from tao_coordinator.replay.as_recorded import AsRecorded, as_recorded
+from tao_coordinator.simulation.engine_constants import EngineConstants
 from tao_coordinator.simulation.fleet import BLOCK_SIZE
 from tao_coordinator.simulation.trace_sessions import TURNS_MIN
-from tao_coordinator.study.cell import Cell, engine_named
+from tao_coordinator.study.cell import Cell
 from tao_coordinator.study.policy_choice import PolicyChoice
 from tao_coordinator.study.workload_choice import WorkloadChoice
 from tao_coordinator.traces.records import MalformedTrace, Skipped
@@ -34,7 +35,7 @@ class ReplaySettings:
     """Of its content, so that kept results of another trace do not count."""
     trace_format: str | None = None
     policies: tuple[PolicyChoice, ...]
-    engine: str
+    engine: EngineConstants
     num_backends: int = 1
     capacity_tokens: int | None = None
     """KV pool of each backend; the engine's own by default."""
@@ -55,7 +56,6 @@ class ReplaySettings:
 
     def __post_init__(self) -> None:
         """Reject what cannot be run."""
-        engine_named(self.engine)
         if not 1 <= self.num_backends <= 1_000:
             raise ConfigurationError("--backends must be 1 to 1000")
         if self.workers is not None and self.workers < 1:
@@ -122,7 +122,7 @@ def make_plan(settings: ReplaySettings) -> ReplayPlan:
         context_tokens_max=settings.context_tokens_max,
         as_recorded=settings.sessions is None,
     )
-    pool = settings.capacity_tokens or engine_named(settings.engine).kv_capacity_tokens
+    pool = settings.capacity_tokens or settings.engine.kv_capacity_tokens
     workload, cut_sessions = _fitting(workload, settings.policies, pool)
     scripts = workload.recorded()
     recorded = len(scripts)

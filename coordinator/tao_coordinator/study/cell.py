@@ -47,7 +47,8 @@ class Cell:
     workload: WorkloadChoice
     seed: int
     sessions: int
-    engine: str
+    engine: str | EngineConstants
+    """A preset's name, or an engine of one's own."""
     num_backends: int = 1
     pools: tuple[int, ...] | None = None
     """KV tokens per backend, where they differ from the preset's."""
@@ -96,7 +97,7 @@ class Cell:
     @property
     def specs(self) -> tuple[BackendSpec, ...]:
         """The backends."""
-        constants = engine_named(self.engine)
+        constants = constants_of(self.engine)
         pools = self.pools or (constants.kv_capacity_tokens,) * self.num_backends
         return tuple(
             BackendSpec(
@@ -192,15 +193,17 @@ class CellResult:
             raise ValueError(f"no cell result: {error}") from error
 
 
-def engine_named(name: str) -> EngineConstants:
-    """The preset of this name.
+def constants_of(engine: str | EngineConstants) -> EngineConstants:
+    """The preset of this name, or the engine itself.
 
     Raises:
-        ConfigurationError: there is none.
+        ConfigurationError: there is no such preset.
     """
-    if name not in PRESETS:
-        raise ConfigurationError(f"unknown engine {name!r}; choose one of {', '.join(PRESETS)}")
-    return PRESETS[name]
+    if isinstance(engine, EngineConstants):
+        return engine
+    if engine not in PRESETS:
+        raise ConfigurationError(f"unknown engine {engine!r}; choose one of {', '.join(PRESETS)}")
+    return PRESETS[engine]
 
 
 def run_cell(cell: Cell) -> CellResult:

@@ -81,7 +81,6 @@ def test_arrivals_take_the_place_of_workers(tmp_path: Path) -> None:
         {"context_tokens_max": 0},
         {"policies": ()},
         {"as_arrived": True, "workers": 3},
-        {"engine": "tpu"},
     ],
 )
 def test_what_cannot_be_run_is_refused(wrong: dict[str, object]) -> None:
