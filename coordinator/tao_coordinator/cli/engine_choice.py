@@ -13,7 +13,7 @@ _TYPES: Final[dict[str, type]] = {
     field.name: cast("type", field.type) for field in fields(EngineConstants)
 }
 _MAX: Final = 1e12
-BYTES_MAX: Final = 65_536
+_BYTES_MAX: Final = 65_536
 
 
 def add_engine_option(parser: argparse.ArgumentParser) -> None:
@@ -38,13 +38,16 @@ def engine_of(text: str) -> EngineConstants:
     if text in PRESETS:
         return PRESETS[text]
     path = Path(text)
-    if not path.is_file():
-        raise ConfigurationError(
-            f"--engine {text}: neither a file nor one of {', '.join(sorted(PRESETS))}"
-        )
     try:
+        if not path.is_file():
+            raise ConfigurationError(
+                f"--engine {text}: neither a file nor one of {', '.join(sorted(PRESETS))}"
+            )
         with path.open("rb") as file:
-            given = json.loads(file.read(BYTES_MAX))
+            data = file.read(_BYTES_MAX + 1)
+        if len(data) > _BYTES_MAX:
+            raise ConfigurationError(f"--engine {text}: more than {_BYTES_MAX} bytes")
+        given = json.loads(data)
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigurationError(f"--engine {text}: {error}") from error
     if not isinstance(given, dict):

@@ -45,6 +45,7 @@ def test_file_without_a_base_says_everything(tmp_path: Path) -> None:
         ("not JSON", "Expecting value"),
         ([1], "a JSON object is needed"),
         ("[" * 60_000, "--engine"),
+        (" " * 65_537, "more than 65536 bytes"),
         ({"decode_base_ms": 9}, "missing; name a base, or all of them"),
         ({"base": "tpu"}, "base must be one of"),
         ({"base": ["x"]}, "base must be one of"),
@@ -72,3 +73,8 @@ def test_what_makes_no_sense_is_refused_in_one_line(
 def test_neither_a_preset_nor_a_file() -> None:
     with pytest.raises(ConfigurationError, match="neither a file nor one of deepseek-v3"):
         engine_of("tpu")
+
+
+def test_name_too_long_for_any_file() -> None:
+    with pytest.raises(ConfigurationError, match=r"--engine a+: .*too long"):
+        engine_of("a" * 5_000)
