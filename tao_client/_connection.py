@@ -330,5 +330,6 @@ def _restart_in_child() -> None:
         action()
 
 
-os.register_at_fork(after_in_child=_restart_in_child)
+if sys.platform != "win32":  # it has no fork
+    os.register_at_fork(after_in_child=_restart_in_child)
 atexit.register(disconnect)

@@ -182,7 +182,7 @@ class Fleet:
                     output.write(line + "\n")
                     output.flush()
                 except (OSError, ValueError):  # nobody reads any more
-                    self.stop(signal.SIGPIPE)
+                    self.stop(signal.SIGTERM if sys.platform == "win32" else signal.SIGPIPE)
 
         return write
 
@@ -218,6 +218,8 @@ def prepare_environment(folder: Path, attempts: int) -> None:
 
 def kill_commands() -> None:
     """Kill the commands that run; mini-SWE-agent gives each a process group of its own."""
+    if sys.platform == "win32":
+        return  # no process groups: a command ends with its own time-out
     for child in _children():
         with contextlib.suppress(ProcessLookupError, PermissionError):
             if os.getpgid(child) == child:

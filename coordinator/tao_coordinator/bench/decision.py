@@ -6,7 +6,6 @@ dense grid solve the same instances in the same run. Times are wall clock and, s
 shared, CPU time of this process beside it.
 """
 
-import resource
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -16,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from tao_coordinator.bench import decision_references
+from tao_coordinator.bench import decision_references, process_use
 from tao_coordinator.bench.decision_problems import dense, sparse
 from tao_coordinator.scheduling.placement import (
     FULL,
@@ -187,7 +186,7 @@ def run(settings: Settings, on_progress: Callable[[str], None]) -> DecisionResul
         budget_s=settings.budget_s,
         groups=groups,
         large=large,
-        resident_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        resident_mb=process_use.resident_mb(),
     )
 
 

@@ -7,7 +7,6 @@ machine shows as a spread and not as the result.
 
 import contextlib
 import json
-import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -17,6 +16,7 @@ from typing import Final
 from tao_client import semconv
 from tao_coordinator.adapters.events import log_records
 from tao_coordinator.adapters.events.receiver import RECORDS_MAX, EventReceiver, Tally
+from tao_coordinator.bench import process_use
 from tao_coordinator.bench.event_load import record, request_of, session_name
 from tao_coordinator.bench.lease import Latency, LeaseClient
 from tao_coordinator.children import ChildProcesses
@@ -219,9 +219,9 @@ class _Bench:
         )
 
     def _load(self, name: str, num_records: int, rate: float) -> LoadFigure:
-        before_s = _cpu_s(self._pid)
+        before_s = process_use.cpu_s(self._pid)
         runs = [self._load_once(num_records, rate) for _ in range(self._settings.num_runs)]
-        after_s = _cpu_s(self._pid)
+        after_s = process_use.cpu_s(self._pid)
         rates = [requests_per_s for requests_per_s, _, _ in runs]
         leases = [lease for _, _, lease in runs if lease is not None]
         return LoadFigure(
@@ -282,13 +282,3 @@ def _median_of(latencies: list[Latency]) -> Latency:
         p99_ms=median(latency.p99_ms for latency in latencies),
         max_ms=median(latency.max_ms for latency in latencies),
     )
-
-
-def _cpu_s(pid: int) -> float | None:
-    """CPU time of a process so far, from /proc; `None` where there is none."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="ascii") as file:
-            fields = file.read().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    except OSError:
-        return None

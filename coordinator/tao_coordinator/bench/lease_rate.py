@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 import httpx2
 import orjson
 
-from tao_coordinator.bench import relay
+from tao_coordinator.bench import process_use, relay
 from tao_coordinator.bench.load import LoadError, Requests, request_bytes
 from tao_coordinator.children import Child, ChildProcesses
 from tao_coordinator.service.journal.writer import FLUSH_S
@@ -151,11 +151,11 @@ class _Tally:
 
     def measure(self, url: str, num_requests: int, num_turns: int, requests: Requests) -> None:
         relay.drive_now(url, CONCURRENCY, 2 * CONCURRENCY, requests)
-        begin_cpu_s = relay.cpu_s(self._child.process.pid)
+        begin_cpu_s = process_use.cpu_s(self._child.process.pid)
         begin_s = time.perf_counter()
         self._times_s += relay.drive_now(url, CONCURRENCY, num_requests, requests)
         self._taken_s += time.perf_counter() - begin_s
-        end_cpu_s = relay.cpu_s(self._child.process.pid)
+        end_cpu_s = process_use.cpu_s(self._child.process.pid)
         if begin_cpu_s is None or end_cpu_s is None:
             self._cpu_s.append(None)
         else:

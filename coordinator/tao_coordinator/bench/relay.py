@@ -9,16 +9,15 @@ this machine's other work hits all of them alike, so read ratios.
 
 import asyncio
 import json
-import os
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 
 import httpx2
 
+from tao_coordinator.bench import process_use
 from tao_coordinator.bench.load import LoadError, Requests, drive, request_bytes
 from tao_coordinator.children import Child, ChildProcesses
 
@@ -194,9 +193,9 @@ def requests_of(cell: Cell) -> Requests:
 def _measure(target: _Target, cell: Cell, num_calls: int) -> None:
     requests = requests_of(cell)
     drive_now(target.url, cell.concurrency, 2 * cell.concurrency, requests)
-    begin_s = cpu_s(target.child.process.pid)
+    begin_s = process_use.cpu_s(target.child.process.pid)
     target.times_s += drive_now(target.url, cell.concurrency, num_calls, requests)
-    end_s = cpu_s(target.child.process.pid)
+    end_s = process_use.cpu_s(target.child.process.pid)
     target.cpu_s.append(None if begin_s is None or end_s is None else end_s - begin_s)
 
 
@@ -228,17 +227,6 @@ def _result(cell: Cell, targets: dict[str, _Target]) -> CellResult:
         relay=cost(targets["relay"]),
         proxy=cost(targets["proxy"]),
     )
-
-
-def cpu_s(pid: int) -> float | None:
-    """CPU seconds that a process has used so far; `None` where `/proc` does not tell."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return None
-    # The name in parentheses may contain blanks; utime and stime are fields 14 and 15.
-    fields = text.rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _words(cell: Cell) -> str:

@@ -8,6 +8,7 @@ ends: nothing computes on after a kill -9.
 import contextlib
 import os
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -15,9 +16,14 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field
 from multiprocessing import connection, get_context, parent_process
-from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnContext, SpawnProcess
-from typing import Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+
+if TYPE_CHECKING:
+    if sys.platform == "win32":
+        from multiprocessing.connection import PipeConnection as Connection
+    else:
+        from multiprocessing.connection import Connection
 
 TaskT = TypeVar("TaskT")
 ResultT = TypeVar("ResultT")
@@ -157,7 +163,7 @@ class _Worker(Generic[TaskT, ResultT]):
 @contextlib.contextmanager
 def _interrupts_held_back() -> Generator[None]:
     """A process that is started in here never hears of Ctrl-C, not even while it imports."""
-    if not hasattr(signal, "pthread_sigmask"):
+    if sys.platform == "win32":
         yield
         return
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})

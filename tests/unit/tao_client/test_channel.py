@@ -1,4 +1,7 @@
+import socket
+import threading
 import time
+from typing import Any
 
 import pytest
 from sdk_stubs import CoordinatorStub, free_url
@@ -86,3 +89,74 @@ def test_slow_answer_is_given_up_at_the_limit(word: str) -> None:
         assert isinstance(reply, NoAnswer)
         assert time.monotonic() - started_s < 5
         channel.close()
+
+
+class NameServer:
+    """Stands in for the system's: answers when it is let to, with what it is told to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.answers = threading.Event()
+        self.addresses: list[str] | OSError = ["127.0.0.1"]
+        self.asked: list[str] = []
+        self._real = socket.getaddrinfo
+        monkeypatch.setattr(socket, "getaddrinfo", self._getaddrinfo)
+
+    def _getaddrinfo(self, host: Any, port: Any, *args: Any, **kwargs: Any) -> list[Any]:
+        if host != "coordinator.test":
+            return self._real(host, port, *args, **kwargs)
+        self.asked.append(host)
+        assert self.answers.wait(20)
+        if isinstance(self.addresses, OSError):
+            raise self.addresses
+        kind = (socket.AF_INET, socket.SOCK_STREAM, 6, "")
+        return [(*kind, (address, port)) for address in self.addresses]
+
+
+def named(url: str) -> str:
+    return url.replace("127.0.0.1", "coordinator.test")
+
+
+def test_name_server_that_hangs_is_given_up_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = NameServer(monkeypatch)
+    with CoordinatorStub() as coordinator:
+        url = named(coordinator.url)
+        channel = SyncChannel(Config((url,)))
+        started_s = time.monotonic()
+        for _ in range(3):
+            assert channel.ask(ask(url, 0.1)) == NoAnswer("ConnectTimeout", may_hold=False)
+        assert time.monotonic() - started_s < 5
+        assert names.asked == ["coordinator.test"], "each caller left a thread behind"
+        names.answers.set()
+        assert isinstance(channel.ask(ask(url)), Grant)
+        channel.close()
+
+
+def test_unknown_name_is_a_refused_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = NameServer(monkeypatch)
+    names.addresses = socket.gaierror(-2, "Name or service not known")
+    names.answers.set()
+    url = named(free_url())
+    channel = SyncChannel(Config((url,)))
+    for _ in range(2):
+        assert channel.ask(ask(url)) == NoAnswer("ConnectError", may_hold=False)
+    assert len(names.asked) == 2, "a name that was unknown once may be known now"
+    channel.close()
+
+
+def test_next_address_of_a_name_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = NameServer(monkeypatch)
+    names.answers.set()
+    with CoordinatorStub() as coordinator:
+        url = named(coordinator.url)
+        names.addresses = ["127.0.0.2", "127.0.0.1"]
+        channel = SyncChannel(Config((url,)))
+        assert isinstance(channel.ask(ask(url)), Grant)
+        channel.close()
+
+
+@pytest.mark.parametrize("host", ["a" * 70 + ".test", "a..test"])
+def test_host_that_is_no_name_is_no_answer(host: str) -> None:
+    url = f"http://{host}:1"
+    channel = SyncChannel(Config((url,)))
+    assert channel.ask(ask(url)) == NoAnswer("ConnectError", may_hold=False)
+    channel.close()

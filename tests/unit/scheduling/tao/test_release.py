@@ -37,6 +37,7 @@ def of(d: EngineDriver) -> tuple[Session, Backend]:
 
 def price_s(d: EngineDriver, *, host_has_room: bool = True) -> float:
     loss = loss_of(d.engine.state, *of(d), host_has_room=host_has_room)
+    assert loss is not None, "nothing to lose"
     return price_of(d.engine.state, of(d)[1], loss)
 
 
