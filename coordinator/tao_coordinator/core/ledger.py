@@ -270,9 +270,11 @@ def _learn(
     state: State, lease: Lease, report: LeaseReleased, backend: Backend, now_s: float
 ) -> None:
     session, typical = lease.session, state.typical
-    prompt = report.input_tokens if report.input_tokens is not None else lease.input_tokens
-    output = report.output_tokens if report.output_tokens is not None else 0
-    if report.output_tokens is not None:
+    told_prompt = _if_possible(state, backend, report.input_tokens)
+    told_output = _if_possible(state, backend, report.output_tokens)
+    prompt = lease.input_tokens if told_prompt is None else told_prompt
+    output = told_output or 0
+    if told_output is not None:
         known = min(output, _OUTPUT_TOKENS_MAX)
         typical.output_tokens += _GAIN_OUTPUT * (known - typical.output_tokens)
     context = prompt + output
@@ -285,12 +287,20 @@ def _learn(
     session.context_tokens = context
     session.turns += 1
     backend.rates.learn_decoding(
-        output_tokens=report.output_tokens, ttft_s=report.ttft_s, duration_s=report.duration_s
+        output_tokens=told_output, ttft_s=report.ttft_s, duration_s=report.duration_s
     )
     told = report.cached_tokens
     is_certain = _is_hit_certain(backend, reply)
     for known, cached in backend.reports.take(reply, told, is_hit_certain=is_certain):
         _learn_from_cache(state, backend, known, min(cached, known.prompt_tokens))
+
+
+def _if_possible(state: State, backend: Backend, tokens: int | None) -> int | None:
+    """A count that a reply tells, unless no pool that could be meant holds so many."""
+    capacity = backend.capacity_tokens
+    if tokens is None or capacity is None:
+        return tokens
+    return tokens if tokens <= state.parameters.capacity_factor_max * capacity else None
 
 
 def _is_hit_certain(backend: Backend, reply: Reply) -> bool:

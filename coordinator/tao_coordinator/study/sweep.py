@@ -9,13 +9,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from tao_coordinator.errors import CoordinatorError
+from tao_coordinator.errors import ConfigurationError, CoordinatorError
 from tao_coordinator.study import workers
 from tao_coordinator.study.cell import Cell, CellResult, run_cell
 from tao_coordinator.study.workers import Ended, Failure, Running
 
 Report = Callable[[str], None]
 RESULTS_NAME = "cells.jsonl"
+_CUT_OFF = b'{"cell_id": '
 CELL_LIMIT_S = 3_600.0
 """A cell that takes longer is given up."""
 
@@ -46,6 +47,7 @@ class ResultFile:
 
         Raises:
             OSError: the file cannot be read or written.
+            ConfigurationError: it is somebody's file of another kind; it is left as it is.
         """
         self._path = path
         self.known: dict[str, CellResult] = {}
@@ -55,16 +57,26 @@ class ResultFile:
         if not resume:
             path.unlink(missing_ok=True)
         elif path.exists():
-            text = path.read_text(encoding="utf-8")
-            if text and not text.endswith("\n"):
-                with path.open("a", encoding="utf-8") as file:
-                    file.write("\n")
-            for line in text.splitlines():
-                try:
-                    result = CellResult.from_json(line)
-                except ValueError:
-                    continue  # cut off while it was written: that cell is run again
-                self.known[result.cell_id] = result
+            self._read(path)
+
+    def _read(self, path: Path) -> None:
+        """Take in what is there; a line that was cut off while it was written goes."""
+        data = path.read_bytes()
+        whole, newline, rest = data.rpartition(b"\n")
+        for line in whole.splitlines():
+            try:
+                result = CellResult.from_json(line.decode())
+            except ValueError:
+                continue
+            self.known[result.cell_id] = result
+        if not self.known and (whole.strip() or not rest.startswith(_CUT_OFF[: len(rest)])):
+            raise ConfigurationError(
+                f"{path} holds something else than results of runs (or those of another version): "
+                "name another file, or remove it"
+            )
+        if rest:
+            with path.open("rb+") as file:
+                file.truncate(len(whole) + len(newline))
 
     def add(self, result: CellResult) -> None:
         """Keep one more, on disk at once."""

@@ -504,3 +504,29 @@ def test_reply_of_absurd_length_makes_no_room_scarce() -> None:
     d.done(d.ask("wrong", 1_000), input_tokens=1_000, output_tokens=100_000_000)
     d.end("wrong")
     assert all(d.reason_of(d.ask(f"s{n}", 5_000)) == "planned" for n in range(3))
+
+
+@pytest.mark.parametrize("told", [{"input_tokens": 10**9}, {"output_tokens": 10**9}])
+def test_reply_that_tells_more_tokens_than_any_pool_holds_empties_no_cache(
+    told: dict[str, int],
+) -> None:
+    d = EngineDriver(100_000)
+    state, backend = d.engine.state, d.engine.state.backends["b0"]
+    d.turn("honest", 30_000)
+    request_id = d.ask("liar", 20_000)
+    d.done(request_id, **{"input_tokens": 20_000, "output_tokens": 0} | told)
+    (honest,) = state.of_id("honest")
+    (liar,) = state.of_id("liar")
+    assert state.resident_tokens(honest, backend) == 30_100
+    assert liar.context_tokens == 20_000
+    assert state.typical.output_tokens < 10_000
+    d.turn("liar", 25_000)
+    assert liar.context_tokens == 25_100, "once a liar, believed again"
+
+
+def test_reply_of_a_backend_that_reports_too_small_a_pool_is_believed() -> None:
+    d = EngineDriver(100_000)
+    request_id = d.ask("s", 90_000)
+    d.done(request_id, input_tokens=150_000, output_tokens=0)
+    (session,) = d.engine.state.of_id("s")
+    assert session.context_tokens == 150_000

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 from study_cells import SMALL
 
+from tao_coordinator.errors import ConfigurationError
 from tao_coordinator.study import sweep as sweeping
 from tao_coordinator.study.cell import Cell, CellResult
 from tao_coordinator.study.sweep import CellsFailed, ResultFile, default_jobs, sweep
@@ -50,6 +51,37 @@ def test_interrupted_sweep_goes_on_where_it_stopped(
     assert len(ResultFile(path, resume=True).known) == 2
     assert ResultFile(path, resume=False).known == {}
     assert not path.exists()
+
+
+def test_line_that_was_cut_off_is_written_anew(tmp_path: Path) -> None:
+    path = tmp_path / "cells.jsonl"
+    (whole,) = sweep(CELLS[:1], ResultFile(None, resume=False), jobs=None, report=lambda _: None)
+    line = whole.to_json() + "\n"
+    for left in ("", '{"ce', line[:40], line + "{", line + line[:40]):
+        path.write_text(left)
+        kept = ResultFile(path, resume=True)
+        sweep(CELLS[:1], kept, jobs=None, report=lambda _: None)
+        (only,) = path.read_text().splitlines()
+        assert CellResult.from_json(only).tasks_s == whole.tasks_s
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"session_id": "s", "turns": []}\n',
+        '{"a": 1}',
+        "notes",
+        "\n\nnotes\n",
+        "\xff\xfe\n",
+        "[]\n",
+    ],
+)
+def test_file_of_somebody_else_is_left_as_it_is(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(ConfigurationError, match="something else than results of runs"):
+        ResultFile(path, resume=True)
+    assert path.read_bytes() == text.encode("latin-1")
 
 
 def test_there_is_at_least_one_core() -> None:
