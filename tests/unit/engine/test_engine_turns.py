@@ -506,15 +506,15 @@ def test_reply_of_absurd_length_makes_no_room_scarce() -> None:
     assert all(d.reason_of(d.ask(f"s{n}", 5_000)) == "planned" for n in range(3))
 
 
-@pytest.mark.parametrize("told", [{"input_tokens": 10**9}, {"output_tokens": 10**9}])
+@pytest.mark.parametrize(("input_tokens", "output_tokens"), [(10**9, 0), (20_000, 10**9)])
 def test_reply_that_tells_more_tokens_than_any_pool_holds_empties_no_cache(
-    told: dict[str, int],
+    input_tokens: int, output_tokens: int
 ) -> None:
     d = EngineDriver(100_000)
     state, backend = d.engine.state, d.engine.state.backends["b0"]
     d.turn("honest", 30_000)
     request_id = d.ask("liar", 20_000)
-    d.done(request_id, **{"input_tokens": 20_000, "output_tokens": 0} | told)
+    d.done(request_id, input_tokens=input_tokens, output_tokens=output_tokens)
     (honest,) = state.of_id("honest")
     (liar,) = state.of_id("liar")
     assert state.resident_tokens(honest, backend) == 30_100
