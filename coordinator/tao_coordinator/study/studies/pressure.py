@@ -35,6 +35,8 @@ CAPS: Final = {"swe": (6, 7, 8, 10), "mix": (7, 8, 10, 12), "agentx": (16, 18, 2
 SEVERAL: Final = (1, 4)
 """Numbers of backends."""
 _RIVALS: Final = ("thunderagent", "thunderagent-decay", "tao-paper", "tao-paper@0.9", "concur-aimd")
+_ROUTERS: Final = ("round-robin", "cache-aware", "dynamo-cost")
+"""Beside sticky routing: they hold nobody."""
 
 
 def workload_cell(options: StudyOptions, name: str, num_backends: int, pressure: float) -> Cell:
@@ -65,7 +67,7 @@ def _floors(options: StudyOptions) -> list[Cell]:
         for num_backends in SEVERAL:
             cell = workload_cell(options, name, num_backends, 1.5)
             caps = [f"static-cap:sessions_max={cap}" for cap in CAPS[name]]
-            chosen = arms(OURS, "sticky-least-loaded", *_RIVALS, *caps)
+            chosen = arms(OURS, "sticky-least-loaded", *_ROUTERS, *_RIVALS, "concur-pi", *caps)
             found += cross(options, [cell], chosen)
     return found
 

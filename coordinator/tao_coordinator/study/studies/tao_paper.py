@@ -138,6 +138,17 @@ _DELAYS: Final = ((1.0, 5.0), (2.0, 10.0), (4.0, 20.0))
 SESSIONS_PER_WORKER: Final = 6
 
 
+_CAPS: Final = {
+    "V4-Flash x2, swe-lite, 64": (24, 30),
+    "Qwen3-32B x4, swe-lite, 160": (12, 15),
+    "Qwen3-32B x4, swe-verified, 160": (7, 9),
+    "GLM-4.7 x1, swe-lite, 160": (24, 30),
+    "Qwen3-32B x4, tools +4-20 s, 160": (12, 15),
+}
+"""Static caps by panel, sessions per backend: two thirds and five sixths of what one pool holds of
+the modelled sessions at their mean context (35.9, 18.3, 10.4, 35.9, 18.3)."""
+
+
 def _long_run_cells(options: StudyOptions) -> list[Cell]:
     settings = (
         ("V4-Flash x2, swe-lite", "swe-lite", FLASH, 2, 64),
@@ -154,7 +165,12 @@ def _long_run_cells(options: StudyOptions) -> list[Cell]:
     ]
     slow = options.workload("swe-lite", added_delay_s=_DELAYS[-1])
     cells.append(replace(cells[1], panel="Qwen3-32B x4, tools +4-20 s, 160", workload=slow))
-    return cross(options, cells, arms(OURS, *PAPER, "dynamo-cost", "thunderagent"))
+    found: list[Cell] = []
+    for cell in cells:
+        caps = [f"static-cap:sessions_max={cap}" for cap in _CAPS[cell.panel]]
+        chosen = arms(OURS, *PAPER, "dynamo-cost", "thunderagent", "sticky-least-loaded", *caps)
+        found += cross(options, [cell], chosen)
+    return found
 
 
 _LONG_RUN: Final = Study(
