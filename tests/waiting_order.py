@@ -32,7 +32,9 @@ def overtaken(held_before: Sequence[Turn], state: State, effects: Sequence[Effec
         if lease is None or not lease.was_first or effect.receipt.reason in NO_QUEUE:
             continue
         gone = next((t for t in held_before if t.request_id == effect.request_id), None)
-        queued_s = lease.granted_s if gone is None else gone.queued_s
+        # Who was turned away after the longest wait and has come again as told keeps his place.
+        kept_s = lease.granted_s if lease.session.queued_s is None else lease.session.queued_s
+        queued_s = kept_s if gone is None else gone.queued_s
         for turn in waiting:
             is_rival = turn.session.tenant == lease.session.tenant
             is_equal = turn.session.priority >= lease.session.priority

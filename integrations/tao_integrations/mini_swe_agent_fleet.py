@@ -219,7 +219,7 @@ def prepare_environment(folder: Path, attempts: int) -> None:
 def kill_commands() -> None:
     """Kill the commands that run; mini-SWE-agent gives each a process group of its own."""
     if sys.platform == "win32":
-        return  # no process groups: a command ends with its own time-out
+        return  # no process groups: a command that runs is left behind
     for child in _children():
         with contextlib.suppress(ProcessLookupError, PermissionError):
             if os.getpgid(child) == child:

@@ -133,7 +133,7 @@ class DecisionResult:
     budget_s: float
     groups: list[Group] = field(default_factory=list[Group])
     large: list[LargeRun] = field(default_factory=list[LargeRun])
-    resident_mb: float = 0.0
+    resident_mb: float | None = None
     """Largest resident set of the process, references included."""
 
     def to_json(self) -> dict[str, object]:

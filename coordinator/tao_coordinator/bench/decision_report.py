@@ -21,7 +21,8 @@ def lines(result: DecisionResult) -> Iterator[str]:
         yield f"large problems; certified credit gap after {curve}"
         for run in result.large:
             yield _large(run)
-    yield f"resident {result.resident_mb:.0f} MB"
+    if result.resident_mb is not None:
+        yield f"resident {result.resident_mb:.0f} MB"
 
 
 def _row(*cells: str) -> str:

@@ -13,6 +13,11 @@ _TYPES: Final[dict[str, type]] = {
     field.name: cast("type", field.type) for field in fields(EngineConstants)
 }
 _MAX: Final = 1e12
+_MS_MAX: Final = 1e5
+"""Of a step of any kind; a run of longer ones would never end."""
+_RANGES: Final = {"decode_base_ms": (1e-3, _MS_MAX), "prefill_derate": (1e-2, 1e2)}
+"""Where others than 0 to a most: without them time would stand still."""
+_KEY_SHOWN: Final = 40
 _BYTES_MAX: Final = 65_536
 
 
@@ -40,21 +45,16 @@ def engine_of(text: str) -> EngineConstants:
     path = Path(text)
     try:
         if not path.is_file():
-            raise ConfigurationError(
-                f"--engine {text}: neither a file nor one of {', '.join(sorted(PRESETS))}"
-            )
+            raise ValueError(f"neither a file nor one of {', '.join(sorted(PRESETS))}")
         with path.open("rb") as file:
             data = file.read(_BYTES_MAX + 1)
         if len(data) > _BYTES_MAX:
-            raise ConfigurationError(f"--engine {text}: more than {_BYTES_MAX} bytes")
+            raise ValueError(f"more than {_BYTES_MAX} bytes")
         given = json.loads(data)
-    except (OSError, ValueError, RecursionError) as error:
-        raise ConfigurationError(f"--engine {text}: {error}") from error
-    if not isinstance(given, dict):
-        raise ConfigurationError(f"--engine {text}: a JSON object is needed")
-    try:
+        if not isinstance(given, dict):
+            raise ValueError("a JSON object is needed")
         return _constants(cast("dict[str, Any]", given), path)
-    except ValueError as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigurationError(f"--engine {text}: {error}") from error
 
 
@@ -62,17 +62,15 @@ def _constants(given: dict[str, Any], path: Path) -> EngineConstants:
     base = given.pop("base", None)
     if base is not None and (not isinstance(base, str) or base not in PRESETS):
         raise ValueError(f"base must be one of {', '.join(sorted(PRESETS))}")
-    facts: dict[str, Any] = {
-        "name": path.stem,
-        "provenance": f"As given in {path.name}.",
-        "prefill_derate": 1.0,
-    }
+    source = f"As given in {path.name}." if path.name.isprintable() else "As given in a file."
+    facts: dict[str, Any] = {"provenance": source, "prefill_derate": 1.0}
     if base is not None:
-        facts = asdict(PRESETS[base]) | {"name": path.stem}
-        facts["provenance"] = f"As given in {path.name}; what is not there: {facts['provenance']}"
-    for name, value in given.items():
+        facts = asdict(PRESETS[base])
+        facts["provenance"] = f"{source} What is not there: {facts['provenance']}"
+    for name, value in ({"name": path.stem} | given).items():
         if name not in _TYPES:
-            raise ValueError(f"unknown key {name!r}; known are base, {', '.join(_TYPES)}")
+            known = f"known are base, {', '.join(_TYPES)}"
+            raise ValueError(f"unknown key {name[:_KEY_SHOWN]!r}; {known}")
         facts[name] = _checked(name, value)
     missing = [name for name in _TYPES if name not in facts]
     if missing:
@@ -86,12 +84,11 @@ def _checked(name: str, value: object) -> object:
         if not isinstance(value, str) or not value or len(value) > 500 or not value.isprintable():
             raise ValueError(f"{name} must be a short text")
         return value
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value <= _MAX:
-        raise ValueError(f"{name} must be a number from 0 to {_MAX:g}")
+    least, most = _RANGES.get(name, (0.0, _MS_MAX if name.endswith("_ms") else _MAX))
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+        raise ValueError(f"{name} must be a number from {least:g} to {most:g}")
     if kind is int:
         if value != int(value) or value < 1:
             raise ValueError(f"{name} must be a whole number of at least 1")
         return int(value)
-    if value == 0.0 and name in ("decode_base_ms", "prefill_derate"):
-        raise ValueError(f"{name} must be above 0")  # else time would stand still
     return float(value)

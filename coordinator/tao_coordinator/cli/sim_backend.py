@@ -63,7 +63,7 @@ def _add_engine_options(parser: argparse.ArgumentParser) -> None:
         "--capacity-tokens",
         type=int,
         metavar="N",
-        help="size of the KV pool in tokens (default: the preset's)",
+        help="size of the KV pool in tokens (default: the engine's)",
     )
     parser.add_argument(
         "--block-size",
@@ -118,7 +118,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def settings_from(arguments: argparse.Namespace) -> "SimBackendSettings":
-    """Put flags and the preset's defaults together.
+    """Put flags and the engine's defaults together.
 
     Raises:
         ConfigurationError: A flag or the script file makes no sense; the message names it.

@@ -270,8 +270,7 @@ def _learn(
     state: State, lease: Lease, report: LeaseReleased, backend: Backend, now_s: float
 ) -> None:
     session, typical = lease.session, state.typical
-    told_prompt = _if_possible(state, backend, report.input_tokens)
-    told_output = _if_possible(state, backend, report.output_tokens)
+    told_prompt, told_output, told_cached = _believed(state, backend, report)
     prompt = lease.input_tokens if told_prompt is None else told_prompt
     output = told_output or 0
     if told_output is not None:
@@ -289,18 +288,20 @@ def _learn(
     backend.rates.learn_decoding(
         output_tokens=told_output, ttft_s=report.ttft_s, duration_s=report.duration_s
     )
-    told = report.cached_tokens
     is_certain = _is_hit_certain(backend, reply)
-    for known, cached in backend.reports.take(reply, told, is_hit_certain=is_certain):
+    for known, cached in backend.reports.take(reply, told_cached, is_hit_certain=is_certain):
         _learn_from_cache(state, backend, known, min(cached, known.prompt_tokens))
 
 
-def _if_possible(state: State, backend: Backend, tokens: int | None) -> int | None:
-    """A count that a reply tells, unless no pool that could be meant holds so many."""
-    capacity = backend.capacity_tokens
-    if tokens is None or capacity is None:
-        return tokens
-    return tokens if tokens <= state.parameters.capacity_factor_max * capacity else None
+def _believed(
+    state: State, backend: Backend, report: LeaseReleased
+) -> tuple[int | None, int | None, int | None]:
+    """Prompt, output and cached tokens as told; nothing of it where no pool could hold as much."""
+    told = (report.input_tokens, report.output_tokens, report.cached_tokens)
+    pools = (backend.capacity_override_tokens, backend.capacity_reported_tokens)
+    most = state.parameters.capacity_factor_max * max(pool or 0 for pool in pools)
+    is_possible = not most or (report.input_tokens or 0) + (report.output_tokens or 0) <= most
+    return told if is_possible else (None, None, None)
 
 
 def _is_hit_certain(backend: Backend, reply: Reply) -> bool:

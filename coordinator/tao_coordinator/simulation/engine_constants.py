@@ -29,7 +29,7 @@ class EngineConstants:
     """
 
     name: str
-    """What `--engine` and the served model name call it."""
+    """What reports and the served model name call it; of a preset, `--engine` too."""
     decode_base_ms: float
     """d0: a decode step of an empty batch (weights read once)."""
     decode_per_sequence_ms: float

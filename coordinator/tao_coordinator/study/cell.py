@@ -8,6 +8,7 @@ import gc
 import hashlib
 import json
 import math
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -29,6 +30,7 @@ from tao_coordinator.study.watches import WATCHES
 from tao_coordinator.study.watches.watch import Series
 from tao_coordinator.study.workload_choice import WorkloadChoice
 
+_CELL_ID: Final = re.compile("[0-9a-f]{20}")
 REVISION: Final = 1
 """Part of every id: raise it when the simulation changes so that old results no longer count."""
 MOMENTS_MAX: Final = 240
@@ -88,6 +90,11 @@ class Cell:
         facts = asdict(self)
         for name in ("panel", "arm", "x"):
             del facts[name]
+        if isinstance(self.engine, EngineConstants):
+            if PRESETS.get(self.engine.name) == self.engine:
+                facts["engine"] = self.engine.name
+            else:
+                del facts["engine"]["name"], facts["engine"]["provenance"]
         if not self.host_ratio:  # as before there were tiers: older results count still
             for name in ("host_ratio", "tells_host_tier", "offloads_in_tools"):
                 del facts[name]
@@ -188,9 +195,12 @@ class CellResult:
                 str(name): math.nan if value is None else float(value)
                 for name, value in facts.pop("measures").items()
             }
-            return CellResult(measures=measures, **facts)
-        except (KeyError, TypeError, AttributeError) as error:
+            if not _CELL_ID.fullmatch(facts["cell_id"]):
+                raise ValueError("no cell result: it has no cell's id")
+            result = CellResult(measures=measures, **facts)
+        except (LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise ValueError(f"no cell result: {error}") from error
+        return result
 
 
 def constants_of(engine: str | EngineConstants) -> EngineConstants:

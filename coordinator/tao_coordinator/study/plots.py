@@ -64,8 +64,8 @@ def _bars(outcome: Outcome, plot: Plot, panel: str, path: Path) -> str:
     known = [(arm, values) for arm, values in zip(arms, seeds, strict=True) if values][::-1]
     figure, axes = new(height=1.4 + 0.32 * len(known))
     means = [sum(values) / len(values) for _, values in known]
-    below = [mean - min(values) for mean, (_, values) in zip(means, known, strict=True)]
-    above = [max(values) - mean for mean, (_, values) in zip(means, known, strict=True)]
+    below = [max(0.0, mean - min(values)) for mean, (_, values) in zip(means, known, strict=True)]
+    above = [max(0.0, max(values) - mean) for mean, (_, values) in zip(means, known, strict=True)]
     colors = [style(arm, 0)["color"] for arm, _ in known]
     axes.barh([arm for arm, _ in known], means, xerr=[below, above], color=colors, height=0.6)
     return finish(figure, axes, f"{plot.title}: {panel}", plot.y_title, "", path)

@@ -3,6 +3,7 @@
 A cell that fails, hangs or takes its process with it is told in a line; the others go on.
 """
 
+import json
 import os
 import sys
 import time
@@ -61,22 +62,27 @@ class ResultFile:
 
     def _read(self, path: Path) -> None:
         """Take in what is there; a line that was cut off while it was written goes."""
-        data = path.read_bytes()
-        whole, newline, rest = data.rpartition(b"\n")
-        for line in whole.splitlines():
+        lines = path.read_bytes().splitlines(keepends=True)
+        for line in lines:
             try:
                 result = CellResult.from_json(line.decode())
             except ValueError:
                 continue
             self.known[result.cell_id] = result
-        if not self.known and (whole.strip() or not rest.startswith(_CUT_OFF[: len(rest)])):
+        last = lines[-1] if lines else b""
+        is_cut_off = not last.endswith(b"\n") and not _is_json(last)
+        is_ours = self.known or not lines or (is_cut_off and lines == [last] and _may_begin(last))
+        if not is_ours:
             raise ConfigurationError(
                 f"{path} holds something else than results of runs (or those of another version): "
                 "name another file, or remove it"
             )
-        if rest:
-            with path.open("rb+") as file:
-                file.truncate(len(whole) + len(newline))
+        with path.open("rb+") as file:
+            if is_cut_off:
+                file.truncate(sum(len(line) for line in lines[:-1]))
+            elif last and not last.endswith(b"\n"):
+                file.seek(0, os.SEEK_END)
+                file.write(b"\n")
 
     def add(self, result: CellResult) -> None:
         """Keep one more, on disk at once."""
@@ -84,6 +90,19 @@ class ResultFile:
         if self._path is not None:
             with self._path.open("a", encoding="utf-8") as file:
                 file.write(result.to_json() + "\n")
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _may_begin(line: bytes) -> bool:
+    """Whether a result that is cut off looks like this."""
+    return len(line) >= len(_CUT_OFF) and line.startswith(_CUT_OFF)
 
 
 def sweep(
@@ -138,7 +157,10 @@ def sweep(
 
 def default_jobs() -> int:
     """All cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    most = 60 if sys.platform == "win32" else 1_000  # more than 63 handles cannot be waited for
+    return min(most, os.cpu_count() or 1)
 
 
 def _run(

@@ -50,7 +50,13 @@ def test_file_without_a_base_says_everything(tmp_path: Path) -> None:
         ({"base": "tpu"}, "base must be one of"),
         ({"base": ["x"]}, "base must be one of"),
         ({"base": BASE.name, "decode_ms": 9}, "unknown key 'decode_ms'"),
-        ({"base": BASE.name, "decode_base_ms": 0}, "above 0"),
+        ({"base": BASE.name, "decode_base_ms": 0}, "decode_base_ms must be a number from 0.001"),
+        ({"base": BASE.name, "decode_base_ms": 1e12}, "a number from 0.001 to 100000"),
+        (
+            {"base": BASE.name, "prefill_derate": 5e-324},
+            "prefill_derate must be a number from 0.01",
+        ),
+        ({"base": BASE.name, "k" * 60_000: 1}, "'" + "k" * 40 + "'; known are base, name"),
         ({"base": BASE.name, "prefill_base_ms": -1}, "prefill_base_ms must be a number"),
         ({"base": BASE.name, "prefill_base_ms": True}, "prefill_base_ms must be a number"),
         ({"base": BASE.name, "kv_capacity_tokens": 1.5}, "whole number"),
@@ -68,6 +74,20 @@ def test_what_makes_no_sense_is_refused_in_one_line(
         engine_of(written(tmp_path, value))
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
+    assert str(caught.value).count("--engine") == 1
+    assert len(str(caught.value)) < 1_000
+
+
+def test_name_of_a_file_that_cannot_be_shown_is_not_the_engine_s(tmp_path: Path) -> None:
+    for number, name in enumerate(("\udcff.json", "a\nb.json")):
+        path = tmp_path / name
+        path.write_text(json.dumps({"base": BASE.name}), encoding="utf-8")
+        with pytest.raises(ConfigurationError, match="name must be a short text"):
+            engine_of(str(path))
+        path.write_text(json.dumps({"base": BASE.name, "name": f"e{number}"}), encoding="utf-8")
+        found = engine_of(str(path))
+        assert found.name == f"e{number}"
+        assert found.provenance.isprintable()
 
 
 def test_neither_a_preset_nor_a_file() -> None:

@@ -57,7 +57,7 @@ def test_line_that_was_cut_off_is_written_anew(tmp_path: Path) -> None:
     path = tmp_path / "cells.jsonl"
     (whole,) = sweep(CELLS[:1], ResultFile(None, resume=False), jobs=None, report=lambda _: None)
     line = whole.to_json() + "\n"
-    for left in ("", '{"ce', line[:40], line + "{", line + line[:40]):
+    for left in ("", line[:12], line[:40], line[:-1], line + "{", line + line[:40]):
         path.write_text(left)
         kept = ResultFile(path, resume=True)
         sweep(CELLS[:1], kept, jobs=None, report=lambda _: None)
@@ -74,6 +74,11 @@ def test_line_that_was_cut_off_is_written_anew(tmp_path: Path) -> None:
         "\n\nnotes\n",
         "\xff\xfe\n",
         "[]\n",
+        "{",
+        '{"cell_id": 5, "measures": {}}',
+        '{"cell_id": "print", "measures": {}}\n',
+        '{"cell_id": "0123456789abcdef0123", "measures": {"x": 1' + "0" * 400 + "}}\n",
+        "[" * 100_000 + "\n",
     ],
 )
 def test_file_of_somebody_else_is_left_as_it_is(tmp_path: Path, text: str) -> None:
