@@ -51,6 +51,17 @@ def test_first_line_says_where_and_what_it_serves() -> None:
         assert model["max_model_len"] == 50_000
 
 
+def test_engine_of_ones_own_is_served_under_its_name(tmp_path: Path) -> None:
+    engine = tmp_path / "mine.json"
+    engine.write_text('{"base": "glm-4.7-fp8-tp8ep8", "kv_capacity_tokens": 40000}')
+    with process("--engine", str(engine)) as (_, line):
+        match = re.search(r"(http://\S+) model=sim/mine pool=40000 tokens", line)
+        assert match is not None, line
+        metrics = httpx2.get(f"{match[1]}/metrics", trust_env=False)
+        assert metrics.status_code == 200
+        assert 'model_name="sim/mine"' in metrics.text
+
+
 def test_first_line_can_be_json_and_flags_are_heeded(tmp_path: Path) -> None:
     script = tmp_path / "script.json"
     script.write_text(json.dumps({"scripts": {"s": {"turns": [{"text": "Hello from s."}]}}}))

@@ -42,9 +42,11 @@ def trace(tmp_path: Path) -> Path:
 
 
 def test_replay_writes_a_page_and_tells_numbers(trace: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.json"
+    mine.write_text('{"base": "qwen3-32b-bf16-tp2", "kv_capacity_tokens": 60000}')
     done = tao(
         "replay", "trace.jsonl", "--policy", "tao", "--policy", "round-robin", "--backends", "2",
-        "--workers", "6", "--capacity-tokens", "60000", "--report", "out.html", "--json",
+        "--workers", "6", "--engine", "mine.json", "--report", "out.html", "--json",
         "--jobs", "1", "--keep", "runs.jsonl", cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -55,9 +57,11 @@ def test_replay_writes_a_page_and_tells_numbers(trace: Path, tmp_path: Path) -> 
     assert "replay: 4/4" in done.stderr
     page = (tmp_path / "out.html").read_text(encoding="utf-8")
     assert page.startswith("<!doctype html>") and str(tmp_path) not in page
+    assert "As given in mine.json" in page
+    mine.rename(tmp_path / "other.json")  # the same engine, whatever it is called
     again = tao(
         "replay", "trace.jsonl", "--policy", "tao", "--policy", "round-robin", "--backends", "2",
-        "--workers", "6", "--capacity-tokens", "60000", "--jobs", "1", "--keep", "runs.jsonl",
+        "--workers", "6", "--engine", "other.json", "--jobs", "1", "--keep", "runs.jsonl",
         cwd=tmp_path,
     )  # fmt: skip
     assert "4 cells, 0 to run" in again.stderr
