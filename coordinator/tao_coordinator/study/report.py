@@ -1,12 +1,12 @@
 """A study's outcome as Markdown and as JSON."""
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Final
 
 from tao_coordinator.study.statistics import Interval
-from tao_coordinator.study.study import OURS, Column, Outcome
+from tao_coordinator.study.study import OURS, Claim, Column, Outcome
 
 SEEDS_FOR_INTERVAL: Final = 2
 SEEDS_FOR_RANGE: Final = 3
@@ -71,6 +71,7 @@ def as_json(outcome: Outcome, command: str) -> dict[str, object]:
         "command": command,
         "seeds": list(outcome.options.seeds),
         "failed_runs": outcome.num_failed,
+        "claims": [_claim_facts(found) for found in _found(outcome)],
         "panels": panels,
     }
 
@@ -126,25 +127,95 @@ def _versus(outcome: Outcome, panel: str) -> list[str]:
     return [f"`{OURS}` against the best other in each: " + "; ".join(parts) + "."] if parts else []
 
 
-def _claims(outcome: Outcome) -> list[str]:
-    rows = [["published", "there", "here", "why they differ"]]
-    for claim in outcome.study.claims:
-        if claim.panel not in outcome.panels() or claim.arm not in outcome.arms(claim.panel):
-            continue
-        here = _claimed(outcome, claim.panel, claim.arm, claim.rivals, claim.column)
-        rows.append([claim.what, claim.published, here, claim.why])
-    return ["## Beside the published figures", "", *table(rows), ""] if len(rows) > 1 else []
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A claim and what it becomes here; NaN where nobody finished."""
+
+    claim: Claim
+    here: Interval
+    rival: str | None
+    """`None`: `here` is a value in the column's unit, else a ratio."""
+
+    @property
+    def shown(self) -> float:
+        """As printed: percent of change, or the value."""
+        if self.claim.rivals:
+            return round(100.0 * (self.here.value - 1.0), 1)
+        return round(self.here.value, self.claim.column.digits)
+
+    @property
+    def is_met(self) -> bool | None:
+        """Whether the floor is kept, by what is printed; `None`: there is no floor."""
+        floor = self.claim.floor
+        if floor is None:
+            return None
+        return self.shown >= floor if self.claim.column.higher_is_better else self.shown <= floor
+
+    @property
+    def text(self) -> str:
+        """For the table."""
+        if self.claim.rivals:
+            return f"{percent(self.here)} ({self.rival})" if self.rival else "no rival finished"
+        value = number(self.here.value, self.claim.column.digits)
+        return f"{value} %" if self.claim.column.title.endswith("%") else value
 
 
-def _claimed(outcome: Outcome, panel: str, arm: str, rivals: Iterable[str], column: Column) -> str:
-    present = [rival for rival in rivals if rival in outcome.arms(panel)]
-    if not present:
-        value = number(outcome.interval(panel, arm, column).value, column.digits)
-        return f"{value} %" if column.title.endswith("%") else value
+def _found(outcome: Outcome) -> list[_Found]:
+    panels = outcome.panels()
+    return [
+        _find(outcome, claim)
+        for claim in outcome.study.claims
+        if claim.panel in panels and claim.arm in outcome.arms(claim.panel)
+    ]
+
+
+def _find(outcome: Outcome, claim: Claim) -> _Found:
+    panel, column = claim.panel, claim.column
+    if not claim.rivals:
+        here = outcome.interval(panel, claim.arm, column)
+        if column.measure.endswith("_max"):
+            # The longest of all, which a mean over seeds would hide.
+            worst = max(outcome.values(panel, claim.arm, column.measure).values(), default=math.nan)
+            here = Interval(worst * column.scale, here.low, here.high)
+        return _Found(claim, here, None)
+    present = [rival for rival in claim.rivals if rival in outcome.arms(panel)]
     best = outcome.best(panel, present, column)
     if best is None:
-        return "no rival finished"
-    return f"{percent(outcome.ratio(panel, arm, best, column))} ({best})"
+        return _Found(claim, Interval(math.nan, math.nan, math.nan), None)
+    return _Found(claim, outcome.ratio(panel, claim.arm, best, column), best)
+
+
+def _claims(outcome: Outcome) -> list[str]:
+    found = _found(outcome)
+    if not found:
+        return []
+    verdicts = [one.is_met for one in found if one.is_met is not None]
+    told = {None: "", True: "met", False: "**NOT met**"}
+    rows = [[*outcome.study.heads, "here", *(["met?"] if verdicts else []), "why they differ"]]
+    for one in found:
+        verdict = [told[one.is_met]] if verdicts else []
+        rows.append([one.claim.what, one.claim.published, one.text, *verdict, one.claim.why])
+    lines = [f"## Beside {outcome.study.beside}", "", *table(rows), ""]
+    if verdicts:
+        lines += [f"{sum(verdicts)} of {len(verdicts)} floors are met.", ""]
+    return lines
+
+
+def _claim_facts(found: _Found) -> dict[str, object]:
+    claim = found.claim
+    return {
+        "what": claim.what,
+        "published": claim.published,
+        "panel": claim.panel,
+        "arm": claim.arm,
+        "rival": found.rival,
+        "measure": claim.column.measure,
+        "is_ratio": bool(claim.rivals),
+        "here": _interval(found.here),
+        "floor": claim.floor,
+        "is_met": found.is_met,
+        "why": claim.why,
+    }
 
 
 def table(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -60,6 +60,9 @@ TTFT = Column("ttft_s_mean", "TTFT mean s", 2, higher_is_better=False)
 TTFT_P50 = Column("ttft_s_p50", "TTFT p50 s", 2, higher_is_better=False)
 TTFT_P99 = Column("ttft_s_p99", "TTFT p99 s", 1, higher_is_better=False)
 TOOL_TO_TOKEN = Column("tool_to_token_s_mean", "tool end to token s", 2, higher_is_better=False)
+TOOL_TO_TOKEN_P50 = Column(
+    "tool_to_token_s_p50", "tool end to token p50 s", 2, higher_is_better=False
+)
 TOOL_TO_TOKEN_P99 = Column(
     "tool_to_token_s_p99", "tool end to token p99 s", 1, higher_is_better=False
 )
@@ -75,6 +78,7 @@ TPOT_P99 = Column("tpot_ms_p99", "per token p99 ms", 0, higher_is_better=False)
 MAKESPAN = Column("makespan_s", "makespan s", 0, higher_is_better=False)
 MOVED = Column("moved_ratio", "moved %", 1, 100.0)
 WORKING_SET = Column("working_set", "measured working set / pools", 2)
+CREDIT_ERROR = Column("credit_error", "credit error %", 1, 100.0, higher_is_better=False)
 KV_PEAK = Column("kv_peak", "peak KV %", 0, 100.0)
 FALLBACKS = Column("fallback_share", "fallbacks %", 1, 100.0)
 DECISION = Column("decision_ms_mean", "decision mean ms", 3, higher_is_better=False)
@@ -97,7 +101,9 @@ class Claim:
     """The best of these by the measure; none: the arm's own value is shown."""
     column: Column
     why: str = ""
-    """In plain words, where the two differ."""
+    """In plain words, where the two differ; `open: ...` where that is not known."""
+    floor: float | None = None
+    """The worst that is accepted: percent of change against the rival, or the column's unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +143,12 @@ class Study:
     versus: tuple[Column, ...] = (TASK, TTFT, TOKENS)
     """Measures of `tao` shown relative to the best other arm."""
     claims: tuple[Claim, ...] = ()
+    beside: str = "the published figures"
+    """What the claims hold, as the title of their table."""
+    heads: tuple[str, str] = ("published", "there")
+    """Of the columns that say what is claimed, and the figure."""
+    unexplained: str = ""
+    """Why claims may have no `why` here."""
     plots: tuple[Plot, ...] = ()
     reading: str = ""
     """What a reader must know: assumptions, and where figures cannot be compared."""

@@ -11,10 +11,12 @@ from tao_coordinator.study import report
 from tao_coordinator.study.cell import CellResult
 from tao_coordinator.study.studies import STUDIES
 from tao_coordinator.study.study import (
+    HOLD_STARTED,
     TASK,
     TOKENS,
     TTFT,
     Claim,
+    Column,
     Outcome,
     Study,
     StudyOptions,
@@ -47,6 +49,7 @@ def outcome() -> Outcome:
                 "output_tokens_per_s": ARMS[cell.arm][1] * cell.seed,
                 "unfinished": float(cell.arm == "lost"),
                 "ttft_s_mean": float("nan"),
+                "hold_started_s_max": 10.0 * cell.seed,
             },
             {str(n): ARMS[cell.arm][0] * n for n in (0.5, 1.5)},
         )
@@ -73,6 +76,62 @@ def test_json_holds_every_seed_and_no_nan() -> None:
     assert arms["slow"]["seeds"]["2"]["output_tokens_per_s"] == 120.0
     assert arms["slow"]["seeds"]["2"]["ttft_s_mean"] is None
     assert facts["panels"]["small"]["versus"]["task_s_mean"]["slow"]["value"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("column", "rivals", "kept", "missed"),
+    [
+        (TASK, ("slow",), -50.0, -50.1),  # 80 of 160 s
+        (TOKENS, ("slow",), 100.0, 100.1),  # 120 of 60, 240 of 120
+        (TOKENS, (), 180.0, 181.0),  # the mean of 120 and 240
+        (HOLD_STARTED, (), 20.0, 19.0),  # the longest of 10 and 20, not the mean
+    ],
+)
+def test_floors_are_told_as_met_or_not(
+    column: Column, rivals: tuple[str, ...], kept: float, missed: float
+) -> None:
+    claims = tuple(
+        Claim(name, f"{floor:g} (study: more)", "small", "tao", rivals, column, "", floor)
+        for name, floor in (("kept", kept), ("missed", missed))
+    )
+    found = outcome()
+    study = replace(found.study, claims=claims, beside="our floors", heads=("what", "floor"))
+    text = report.markdown(replace(found, study=study), "")
+    assert "## Beside our floors" in text
+    assert "| what | floor | here | met? | why they differ |" in text
+    (line,) = [line for line in text.splitlines() if line.startswith("| kept |")]
+    assert line.endswith("| met |  |")
+    (line,) = [line for line in text.splitlines() if line.startswith("| missed |")]
+    assert line.endswith("| **NOT met** |  |")
+    assert "1 of 2 floors are met." in text
+    facts = json.loads(json.dumps(report.as_json(replace(found, study=study), "c")))
+    assert [(claim["floor"], claim["is_met"]) for claim in facts["claims"]] == [
+        (kept, True),
+        (missed, False),
+    ]
+
+
+def test_floor_is_not_met_where_no_rival_finished() -> None:
+    found = outcome()
+    claim = Claim("lost", "0", "small", "tao", ("lost",), TOKENS, floor=0.0)
+    text = report.markdown(replace(found, study=replace(found.study, claims=(claim,))), "")
+    assert "| lost | 0 | no rival finished | **NOT met** |" in text
+
+
+_MADE_ELSEWHERE = ("concur", "cliff", "joint-vs-greedy")
+"""Their claims are given reasons by whoever works on those studies."""
+
+
+@pytest.mark.parametrize("study", STUDIES.values(), ids=lambda study: study.name)
+def test_every_difference_is_explained_or_called_open(study: Study) -> None:
+    silent = [claim.what for claim in study.claims if not claim.why]
+    assert not silent or study.unexplained or study.name in _MADE_ELSEWHERE, silent
+    assert study.claims or not study.unexplained
+
+
+def test_snapshots_tell_how_many_sessions_compete() -> None:
+    """Its claims point at the table for that."""
+    assert "snapshots_competing" in [c.measure for c in STUDIES["snapshots"].columns]
 
 
 def test_a_measure_that_nobody_has_has_no_best() -> None:

@@ -12,6 +12,7 @@ from tao_coordinator.study.studies import (
     robustness,
     scale,
     tao_paper,
+    tao_parts,
     tiers,
 )
 from tao_coordinator.study.study import Study
@@ -21,6 +22,7 @@ STUDIES: Final[dict[str, Study]] = {
     for study in (
         *pressure.STUDIES,
         *tao_paper.STUDIES,
+        *tao_parts.STUDIES,
         *readiness.STUDIES,
         *credit.STUDIES,
         *decision.STUDIES,

@@ -126,8 +126,7 @@ STUDIES: Final = (
         claims=tuple(
             Claim(f"{workers} workers: {what} on top of TokenCake alone", there,
                   _tokencake_panel(workers), OURS, ("round-robin",), column,
-                  "against round robin: the paper does not say how its engine alone was routed"
-                  if column is TOKENS else "")
+                  "against round robin: the paper does not say how its engine alone was routed")
             for workers, rows in _PUBLISHED.items()
             for what, there, column in rows
         ),
