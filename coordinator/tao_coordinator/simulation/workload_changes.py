@@ -1,4 +1,4 @@
-"""Changes of a workload, whatever it came from: longer tools, synchronous ends, broken prefixes."""
+"""Changes of a workload, whatever it came from: longer tools, broken prefixes, sub-agents."""
 
 import math
 import random
@@ -71,6 +71,32 @@ def without_reuse(sessions: Sequence[SessionScript]) -> list[SessionScript]:
         )
         for session in sessions
     ]
+
+
+def with_children(sessions: Sequence[SessionScript], number: int) -> list[SessionScript]:
+    """Make each session the parent of the `number` sessions that follow it, as forked agents are.
+
+    A child's prompts begin with its parent's first prompt, as far as the child's own first prompt
+    is as long; lengths, replies and tools stay. Parents and children count as one family from then
+    on, so that what the workload's sessions had in common before is common to a family only. A
+    child starts when a worker takes it, soon after its parent, which does not wait for it.
+    """
+    found: list[SessionScript] = []
+    for begin in range(0, len(sessions), number + 1):
+        parent, *children = sessions[begin : begin + number + 1]
+        prefix = parent.turns[0].input_tokens
+        family = f"fork of {parent.session_id}"
+        found.append(replace(parent, family=family, shared_tokens=prefix))
+        found += [
+            replace(
+                child,
+                family=family,
+                shared_tokens=min(prefix, child.turns[0].input_tokens),
+                parent_session_id=parent.session_id,
+            )
+            for child in children
+        ]
+    return found
 
 
 def _each_turn(

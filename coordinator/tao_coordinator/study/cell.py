@@ -98,6 +98,8 @@ class Cell:
         if not self.host_ratio:  # as before there were tiers: older results count still
             for name in ("host_ratio", "tells_host_tier", "offloads_in_tools"):
                 del facts[name]
+        if not self.workload.children:  # as before there were sub-agents
+            del facts["workload"]["children"]
         text = json.dumps([REVISION, facts], sort_keys=True)
         return hashlib.blake2b(text.encode(), digest_size=10).hexdigest()
 

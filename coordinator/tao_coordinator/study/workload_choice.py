@@ -45,6 +45,9 @@ class WorkloadChoice:
     """Fixed delay per session, uniform in these limits, on every call."""
     reuses: bool = True
     """False: every prompt is rewritten behind the shared prefix."""
+    children: int = 0
+    """Sub-agents of each session that is not one, beginning with its first prompt. Pools and
+    footprints say nothing then: such a cell needs its number of workers."""
 
     def sessions(self, number: int, seed: int) -> list[SessionScript]:
         """The sessions of one run; equal arguments give equal sessions."""
@@ -60,6 +63,8 @@ class WorkloadChoice:
             found = workload_changes.with_delayed_tools(found, self.added_delay_s, seed)
         if not self.reuses:
             found = workload_changes.without_reuse(found)
+        if self.children:
+            found = workload_changes.with_children(found, self.children)
         return found
 
     def recorded(self) -> list[SessionScript]:

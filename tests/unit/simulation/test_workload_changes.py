@@ -2,6 +2,7 @@ from statistics import mean
 
 from tao_coordinator.simulation.synthetic import draw_sessions
 from tao_coordinator.simulation.workload_changes import (
+    with_children,
     with_delayed_tools,
     with_long_tools,
     without_reuse,
@@ -38,3 +39,16 @@ def test_each_session_gets_one_delay_on_all_its_calls() -> None:
 def test_without_reuse_only_the_shared_prefix_stays() -> None:
     for session in without_reuse(SESSIONS):
         assert all(turn.kept_tokens <= session.shared_tokens for turn in session.turns)
+
+
+def test_every_fourth_session_is_the_parent_of_the_three_behind_it() -> None:
+    changed = with_children(SESSIONS[:6], 3)
+    ids = [session.session_id for session in SESSIONS[:6]]
+    parents = [session.parent_session_id for session in changed]
+    assert parents == [None, ids[0], ids[0], ids[0], None, ids[4]]
+    assert [session.turns for session in changed] == [session.turns for session in SESSIONS[:6]]
+    assert len({session.family for session in changed[:4]}) == 1
+    assert changed[0].family != changed[4].family
+    first = [session.turns[0].input_tokens for session in changed]
+    shared = [session.shared_tokens for session in changed]
+    assert shared[:4] == [first[0]] + [min(first[0], tokens) for tokens in first[1:4]]

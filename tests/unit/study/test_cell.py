@@ -4,6 +4,7 @@ import pytest
 from study_cells import SMALL
 
 from tao_coordinator.errors import ConfigurationError
+from tao_coordinator.simulation.fleet import BLOCK_SIZE
 from tao_coordinator.simulation.load import OpenLoop
 from tao_coordinator.study.cell import CellResult, run_cell, run_cell_fully
 from tao_coordinator.study.policy_choice import PolicyChoice
@@ -151,3 +152,23 @@ def test_tier_that_is_told_of_is_used() -> None:
     assert record.counters.get("granted_reload", 0) > 0
     assert with_tier.measures["hit_rate"] > without.measures["hit_rate"]
     assert with_tier.measures["task_s_mean"] < without.measures["task_s_mean"]
+
+
+def test_without_sub_agents_ids_are_as_before_there_were_any() -> None:
+    """Results of long runs are found again by this id."""
+    assert SMALL.cell_id == "8e03b0991cd14151b835"
+    forked = replace(SMALL, workload=replace(SMALL.workload, children=3))
+    assert forked.cell_id != SMALL.cell_id
+
+
+def test_first_call_of_a_sub_agent_finds_its_parents_prompt() -> None:
+    """One pool that holds everybody: all but the last block of what they share is cached."""
+    cell = replace(SMALL, workers=2, workload=replace(SMALL.workload, children=3))
+    scripts = cell.workload.sessions(cell.sessions, cell.seed)
+    _, record = run_cell_fully(cell)
+    firsts = {turn.session: turn.cached_tokens for turn in record.turns if turn.turn == 0}
+    for number, script in enumerate(scripts):
+        if script.parent_session_id is None:
+            assert firsts[number] == 0
+        else:
+            assert script.shared_tokens - firsts[number] < 2 * BLOCK_SIZE

@@ -162,7 +162,7 @@ def test_published_strongest_setting_of_tao_is_always_there_too() -> None:
     for study in STUDIES.values():
         arms = {cell.arm for cell in study.make_cells(StudyOptions(seeds=(1,)))}
         has_rivals = "thunderagent" in arms and "tao-paper" in arms
-        assert not has_rivals or "tao-paper@0.9" in arms or study.name == "many-backends"
+        assert not has_rivals or "tao-paper@0.9" in arms
 
 
 def test_unknown_study_is_named_with_the_known_ones() -> None:

@@ -1,4 +1,4 @@
-"""When things are not as told: surges, wrong capacities, no reuse, low load, dead backends."""
+"""When things are not as told: surges, wrong capacities, no reuse, dead backends, arrivals."""
 
 from dataclasses import replace
 from typing import Final
@@ -11,6 +11,7 @@ from tao_coordinator.study.study import (
     HIT_RATE,
     HOLD_ANY,
     HOLD_STARTED,
+    MAKESPAN,
     OURS,
     TASK,
     TASK_BARS,
@@ -20,6 +21,7 @@ from tao_coordinator.study.study import (
     TTFT,
     TTFT_P50,
     TTFT_P99,
+    WORKING_SET,
     Claim,
     Column,
     Plot,
@@ -121,6 +123,33 @@ def _failure_cells(options: StudyOptions) -> list[Cell]:
                                       "tao-paper@0.9", "thunderagent"))  # fmt: skip
 
 
+CLOSED_PER_S: Final = 0.1
+"""Sessions that four backends complete per second in a closed loop of 1.5 times the pools under
+`tao`: 0.100 of the recorded ones, 0.095 of the synthetic ones (seed 1)."""
+_ARRIVING_S: Final = 5_400.0
+
+
+def _open_cells(options: StudyOptions) -> list[Cell]:
+    """Sessions arrive by the clock for 90 minutes; the run ends when the last has ended."""
+    found: list[Cell] = []
+    for ratio in (0.7, 0.9, 1.1):
+        rate_per_s = ratio * CLOSED_PER_S
+        panel = f"swe, 4 backends, {ratio:g} of the closed loop's rate"
+        base = _base(options, panel, "swe", round(rate_per_s * _ARRIVING_S))
+        found.append(
+            replace(
+                base,
+                num_backends=4,
+                arrivals_per_s=rate_per_s,
+                warm_s=1_200.0 * min(1.0, options.share),
+                end_s=40_000.0,
+                x=ratio,
+            )
+        )
+    return cross(options, found, arms(OURS, "sticky-least-loaded", "thunderagent", "tao-paper",
+                                      "tao-paper@0.9"))  # fmt: skip
+
+
 _TABLE: Final = (TASK, TASK_P99, TOKENS, TOKENS_RUN, TTFT, TTFT_P50, TTFT_P99, HOLD_STARTED,
                  HOLD_ANY, HIT_RATE, GOOD_5)  # fmt: skip
 
@@ -214,5 +243,21 @@ STUDIES: Final = (
         columns=(*_TABLE, ERRORS),
         versus=(TASK, TASK_P99, TTFT, TOKENS_RUN),
         plots=(Plot("hit-rate", "timeline", "hit_rate", "Hit rate", "hits / prompt tokens"),),
+    ),
+    Study(
+        name="open-loop",
+        title="Sessions that arrive by the clock",
+        asks="Nobody waits for a worker: sessions come at 0.7, 0.9 and 1.1 times the rate at which "
+        "a closed loop completes them. Who keeps up, and how long do users wait?",
+        make_cells=_open_cells,
+        columns=(*_TABLE, WORKING_SET, MAKESPAN),
+        versus=(TASK, TASK_P99, TTFT, TOKENS, TOKENS_RUN),
+        plots=(Plot("ttft", "lines", "ttft_s_mean", "TTFT over the rate of arrivals",
+                    "seconds, mean", ("swe,",), x_title="arrivals / closed loop's completions"),),
+        reading="Poisson arrivals for 90 minutes (times `--share`), then every session runs to its "
+        "end, so that no arm gains by leaving anybody unserved. output tok/s and the measured "
+        "working set are those of a window, from 20 minutes (times `--share`) on to the last "
+        "arrival; at a rate below what an arm can serve, all arms that keep up show the same "
+        "tok/s, and the waits tell them apart.",
     ),
 )  # fmt: skip
