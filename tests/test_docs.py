@@ -5,6 +5,7 @@ import io
 import re
 from collections.abc import Mapping
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,13 @@ from tao_coordinator import cli
 from tao_coordinator.core.parameters import Parameters
 from tao_coordinator.engine import Engine
 from tao_coordinator.service.metrics import EngineCollector, ServiceMetrics
+from tao_coordinator.study.studies import STUDIES
+from tao_coordinator.study.study import StudyOptions
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [
     ROOT / "README.md",
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "integrations").rglob("*.md")),
 ]
 PACKAGES = {"tao_client", "tao_coordinator", "tao_integrations"}
@@ -38,10 +41,11 @@ def sources() -> str:
 
 
 def commands(text: str) -> list[list[str]]:
-    """Words after `tao` in shell blocks and code spans."""
-    blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
-    spans = re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
-    lines = [line for block in blocks for line in block.splitlines()] + spans
+    """Words after `tao` in shell blocks, blocks of no language and code spans."""
+    blocks = re.findall(r"^ *```(\w*)\n(.*?)^ *```$", text, re.DOTALL | re.MULTILINE)
+    shell = "\n".join(block for language, block in blocks if language in ("", "sh", "console"))
+    prose = re.sub(r"^ *```.*?^ *```$", "", text, flags=re.DOTALL | re.MULTILINE)
+    lines = shell.replace("\\\n", " ").splitlines() + re.findall(r"`([^`\n]+)`", prose)
     found = [re.search(r"(?:^|[\s/])tao ([a-z][^\n#;&]*)", line) for line in lines]
     return [match.group(1).split() for match in found if match]
 
@@ -70,6 +74,26 @@ def test_commands_and_flags_exist(path: Path) -> None:
             for word in words:
                 flag = re.match(r"\[?(--[a-z][a-z-]*)", word)
                 assert flag is None or flag.group(1) in flags, f"tao {first} {second} {word}"
+
+
+@cache
+def workloads() -> set[str]:
+    cells = (cell for study in STUDIES.values() for cell in study.make_cells(StudyOptions()))
+    return {cell.workload.name for cell in cells}
+
+
+@pytest.mark.parametrize("path", PAGES, ids=named)
+def test_studies_and_their_workloads_exist(path: Path) -> None:
+    for words in commands(path.read_text(encoding="utf-8")):
+        if words[:2] != ["study", "run"]:
+            continue
+        for name in words[2].split("|") if len(words) > 2 else []:
+            assert name in {*STUDIES, "NAME", "all"}, name
+        for flag, value in pairwise(words):
+            if flag == "--trace":
+                # What a reader's files are called nobody can know: `swe=...` stands for any.
+                workload, _, file = value.partition("=")
+                assert workload in workloads() and file, value
 
 
 @pytest.mark.parametrize("path", PAGES, ids=named)
@@ -125,3 +149,20 @@ def anchors(path: Path) -> Mapping[str, str]:
     """Headings by the name that a link uses."""
     headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-"): one for one in headings}
+
+
+def test_commands_are_found_wherever_pages_have_them() -> None:
+    text = """Try `tao top` or
+
+```
+tao study run a --seeds 1 \\
+    --trace swe=...
+```
+```python
+tao.connect()  # tao demo
+```
+    """
+    assert commands(text) == [
+        ["study", "run", "a", "--seeds", "1", "--trace", "swe=..."],
+        ["top"],
+    ]
