@@ -65,7 +65,12 @@ def test_replay_writes_a_page_and_tells_numbers(trace: Path, tmp_path: Path) -> 
         cwd=tmp_path,
     )  # fmt: skip
     assert "4 cells, 0 to run" in again.stderr
-    assert again.stdout.splitlines()[0].startswith("policy")
+    head, ours, *_ = again.stdout.splitlines()
+    assert head.split()[9:11] == ["run", "tok/s"]
+    whole_run = facts["policies"]["tao"]["measures"]["output_tokens_per_s_all"]
+    assert ours.split()[5] == f"{whole_run:,.0f}"
+    assert "measured under tao" in again.stdout
+    assert "Note: 10 sessions for 6 workers are a batch" in again.stdout
 
 
 @pytest.mark.parametrize(

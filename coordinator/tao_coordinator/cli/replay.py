@@ -148,7 +148,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     load = "as they arrived"
     if plan.workers:
-        load = f"{plan.workers} at a time, working set {plan.pressure:.2f} x the KV pools"
+        load = f"{plan.workers} at a time, working set {plan.pressure:.2f} x the KV pools asked for"
     print(
         f"tao: {plan.recorded_sessions} recorded sessions, {load}, {len(plan.cells)} runs",
         file=sys.stderr,
@@ -213,7 +213,7 @@ def _settings(arguments: argparse.Namespace) -> "ReplaySettings":
 def _show(found: "Findings") -> None:
     """A table for the terminal."""
     print(
-        f"{'policy':28}{'task mean s':>12}{'p99':>9}{'TTFT p50':>10}{'p99 s':>8}{'tok/s':>9}"
+        f"{'policy':28}{'task mean s':>12}{'p99':>9}{'TTFT p50':>10}{'p99 s':>8}{'run tok/s':>11}"
         f"{'hit rate':>10}{'hold s':>8}"
     )
     for arm in found.arms:
@@ -221,12 +221,19 @@ def _show(found: "Findings") -> None:
         print(
             f"{arm.arm[:27]:28}{arm.task_s.value:12,.0f}{measures['task_s_p99']:9,.0f}"
             f"{measures['ttft_s_p50']:10.2f}{measures['ttft_s_p99']:8.1f}"
-            f"{measures['output_tokens_per_s']:9,.0f}{measures['hit_rate']:10.3f}"
+            f"{measures['output_tokens_per_s_all']:11,.0f}{measures['hit_rate']:10.3f}"
             f"{measures['hold_started_s_max']:8,.0f}"
         )
     if found.plan.as_recorded is not None:
         print(found.plan.as_recorded.sentence())
-    for sentence in found.sentences:
+    measured = found.working_set()
+    if measured is not None:
+        asked = f"{found.plan.pressure:.2f} asked for (workers x mean context), "
+        print(
+            f"Working set over KV pools: {asked if found.plan.workers else ''}"
+            f"{measured[1]:.2f} measured under {measured[0]}."
+        )
+    for sentence in [*found.sentences, *(f"Note: {warning}" for warning in found.warnings)]:
         print(sentence)
 
 

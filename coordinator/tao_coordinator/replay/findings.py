@@ -1,5 +1,6 @@
 """What the runs of a replay say, in numbers and in a few plain sentences."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Final
@@ -10,7 +11,7 @@ from tao_coordinator.errors import ConfigurationError
 from tao_coordinator.replay.plan import ReplayPlan, panel_name
 from tao_coordinator.study.cell import CellResult
 from tao_coordinator.study.statistics import Interval, mean_interval, ratio_interval
-from tao_coordinator.study.study import OURS
+from tao_coordinator.study.study import OURS, TOKENS_RUN
 
 PHASES: Final = (
     ("tools", "per_session_tools_s", "tools and pauses"),
@@ -23,6 +24,10 @@ PHASES: Final = (
 """Where the time of a session goes: (key, measure, words)."""
 EQUAL: Final = 1.02
 """A latency up to this ratio counts as equal."""
+BATCH_TURNOVER: Final = 2
+"""With fewer sessions for each worker, hardly one takes another's place: no loop."""
+LOOP_TURNOVER: Final = 4
+"""So many sessions for each worker are advised."""
 QUANTILES: Final = 60
 PLAIN_ROUTERS: Final = ("round-robin", "sticky-least-loaded", "cache-aware", "dynamo-cost")
 """Policies that hold nobody: what a team has without a scheduler."""
@@ -55,11 +60,17 @@ class Findings:
     plan: ReplayPlan
     arms: list[ArmFindings]
     sentences: list[str]
+    warnings: list[str]
+    """Why the sentences must be read with care, and what to do about it."""
 
-    @property
-    def ours(self) -> ArmFindings | None:
-        """The arm of the default policy."""
-        return next((arm for arm in self.arms if arm.arm == OURS), None)
+    def working_set(self) -> tuple[str, float] | None:
+        """All live contexts over all pools, as a run has measured it, and under which policy.
+
+        The span is that of `study.measures.measure`; `None`: no run tells.
+        """
+        arm = next((arm for arm in self.arms if arm.arm == OURS), self.arms[0])
+        measured = arm.measures.get("working_set", math.nan)
+        return None if math.isnan(measured) else (arm.arm, measured)
 
     def to_json(self) -> dict[str, object]:
         """Plain values."""
@@ -74,6 +85,7 @@ class Findings:
             "seeds": list(plan.settings.seeds),
             "as_recorded": None if plan.as_recorded is None else asdict(plan.as_recorded),
             "summary": self.sentences,
+            "warnings": self.warnings,
             "policies": {
                 arm.arm: {
                     "measures": {k: v for k, v in arm.measures.items() if v == v},
@@ -101,7 +113,7 @@ def find(plan: ReplayPlan, results: Sequence[CellResult]) -> Findings:
     texts = [policy.text for policy in plan.settings.policies]
     ours = _tasks(plan, results, full, OURS) if OURS in texts else None
     arms = [_arm(plan, results, full, text, ours) for text in dict.fromkeys(texts)]
-    return Findings(plan, arms, _sentences(plan, arms))
+    return Findings(plan, arms, _sentences(plan, arms), _warnings(plan))
 
 
 def _of(
@@ -155,6 +167,18 @@ def _arm(
     )
 
 
+def _warnings(plan: ReplayPlan) -> list[str]:
+    wanted = plan.workers_wanted
+    if plan.sessions >= BATCH_TURNOVER * wanted:
+        return []
+    return [
+        f"{plan.sessions} sessions for {wanted} workers are a batch, not a loop: few sessions take "
+        "the place of one that has ended. The fleet fills and empties once, first with young "
+        "contexts, at last with few, and all figures are of that. To learn how the policies "
+        f"compare under lasting load, draw more sessions: --sessions {LOOP_TURNOVER * wanted}."
+    ]
+
+
 def _sentences(plan: ReplayPlan, arms: Sequence[ArmFindings]) -> list[str]:
     ours = next((arm for arm in arms if arm.arm == OURS), None)
     others = [arm for arm in arms if arm.arm != OURS]
@@ -180,12 +204,13 @@ def _sentences(plan: ReplayPlan, arms: Sequence[ArmFindings]) -> list[str]:
             f"Between tao ({ours.task_s.value:,.0f} s per task) and {best.arm} "
             f"({best.task_s.value:,.0f} s) no difference can be told apart from chance."
         )
+    found += _throughput(ours, others)
     working_set = ours.measures.get("working_set", plan.pressure)
     if working_set < 0.7 and plan.pressure < 0.7:
         found.append(
             "All sessions fit the pools: there is little to gain from scheduling at this load."
         )
-    found += _saved(plan, ours, best)
+    found += _saved(plan, arms, ours, best)
     routers = [arm for arm in others if arm.arm in PLAIN_ROUTERS and arm is not best]
     if not routers:
         found += _where(ours, best)
@@ -199,9 +224,30 @@ def _sentences(plan: ReplayPlan, arms: Sequence[ArmFindings]) -> list[str]:
             f"Against {router.arm}, which only routes ({router.task_s.value:,.0f} s per task), tao "
             f"takes {takes}."
         )
-        found += _saved(plan, ours, router)
+        found += _saved(plan, arms, ours, router)
         found += _where(ours, router)
     return found
+
+
+def _throughput(ours: ArmFindings, others: Sequence[ArmFindings]) -> list[str]:
+    """Of the whole run: until the last start a batch looks quick that is slow to its end."""
+    rates = [
+        (arm.measures[TOKENS_RUN.measure], arm.arm)
+        for arm in others
+        if arm.measures.get(TOKENS_RUN.measure, 0.0) > 0.0
+    ]
+    rate = ours.measures.get(TOKENS_RUN.measure, 0.0)
+    if not rates or not rate > 0.0:
+        return []
+    most, name = max(rates)
+    more = 100 * (rate / most - 1)
+    compared = f"{abs(more):.0f} % {'more' if more >= 0 else 'less'} than"
+    if abs(more) < 0.5:
+        compared = "as many as"
+    return [
+        f"Over the whole run the fleet puts out {rate:,.0f} tokens/s under tao, {compared} under "
+        f"{name}, the most of the others ({most:,.0f})."
+    ]
 
 
 def _where(ours: ArmFindings, other: ArmFindings) -> list[str]:
@@ -216,27 +262,45 @@ def _where(ours: ArmFindings, other: ArmFindings) -> list[str]:
     ]
 
 
-def _saved(plan: ReplayPlan, ours: ArmFindings, best: ArmFindings) -> list[str]:
-    """How many backends tao needs for the latency of the best other on all of them."""
+def _saved(
+    plan: ReplayPlan, arms: Sequence[ArmFindings], ours: ArmFindings, other: ArmFindings
+) -> list[str]:
+    """How many backends fewer give the latency that the other has on all of them."""
     full = plan.settings.num_backends
     if len(ours.task_s_by_backends) < 2:
         return []
-    limit_s = EQUAL * best.task_s.value
-    fewest, without_us = _fewest_backends(ours, limit_s), _fewest_backends(best, limit_s)
-    if without_us is not None and without_us < full and (fewest is None or without_us <= fewest):
+    whole = "both" if full == 2 else f"all {full}"
+    limit_s = EQUAL * other.task_s.value
+    fewest = {arm.arm: _fewest_backends(arm, limit_s) for arm in arms}
+    with_us, without_us = fewest[OURS], fewest[other.arm]
+    if without_us is not None and without_us < full and (with_us is None or without_us <= with_us):
         return [
-            f"{without_us} of {full} backends give that latency under {best.arm} too: "
-            f"{full - without_us} could be saved without tao."
+            f"Fewer backends: {other.arm} on {without_us} keeps up with itself on {whole} "
+            f"({_both(other, without_us, other)}), so {full - without_us} of {full} could be saved "
+            "without tao."
         ]
-    if fewest is None:
+    if with_us is None:
         return []
-    if fewest == full:
-        number = "both" if full == 2 else f"all {full}"
-        return [f"tao needs {number} backends too for the latency of {best.arm} on {full}."]
-    return [
-        f"With tao {fewest} of {full} backends give{'s' if fewest == 1 else ''} the latency of "
-        f"{best.arm} on all {full}: {full - fewest} could be saved."
+    if with_us == full:
+        return [
+            f"Fewer backends: tao needs {whole} to keep up with {other.arm} on {whole}, so going "
+            f"from {other.arm} to tao saves none."
+        ]
+    alike = [
+        arm for arm, size in fewest.items() if arm != OURS and size is not None and size <= with_us
     ]
+    return [
+        f"Fewer backends: tao on {with_us} keeps up with {other.arm} on {whole} "
+        f"({_both(ours, with_us, other)}), so going from {other.arm} to tao could save "
+        f"{full - with_us} of {full}."
+        + (f" {' or '.join(alike)} could save as many." if alike else "")
+    ]
+
+
+def _both(arm: ArmFindings, num_backends: int, other: ArmFindings) -> str:
+    """The latencies that are called equal."""
+    seconds = arm.task_s_by_backends[num_backends]
+    return f"{seconds:,.0f} s against {other.task_s.value:,.0f} s per task"
 
 
 def _fewest_backends(arm: ArmFindings, limit_s: float) -> int | None:

@@ -15,14 +15,14 @@ from tao_coordinator.study.study import (
     HOLD_STARTED,
     OURS,
     TASK_P99,
-    TOKENS,
+    TOKENS_RUN,
     TTFT,
     TTFT_P50,
     TTFT_P99,
     Column,
 )
 
-COLUMNS: Final = (TASK_P99, TTFT, TTFT_P50, TTFT_P99, TOKENS, HIT_RATE, HOLD_STARTED, GOOD_5)
+COLUMNS: Final = (TASK_P99, TTFT, TTFT_P50, TTFT_P99, TOKENS_RUN, HIT_RATE, HOLD_STARTED, GOOD_5)
 POINTS_MAX: Final = 80
 """Of a curve over time."""
 HELP: Final = {
@@ -30,7 +30,8 @@ HELP: Final = {
     TTFT.measure: "from the tool's end to the first token, holds and queues included",
     HIT_RATE.measure: "share of prompt tokens that were cached",
     HOLD_STARTED.measure: "longest wait of a session that had begun, before its call was let go",
-    TOKENS.measure: "while all workers were busy",
+    TOKENS_RUN.measure: "tokens that the fleet put out, from the first start to the last end, "
+    "over that time",
 }
 _STYLE: Final = """
 :root{--ink:#1c2430;--soft:#5c6878;--line:#dfe4ea;--back:#fff;--panel:#f6f8fa;--ours:#d6293e}
@@ -39,11 +40,14 @@ _STYLE: Final = """
 *{box-sizing:border-box}
 body{margin:0;background:var(--back);color:var(--ink);
 font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",sans-serif}
-main{max-width:900px;margin:0 auto;padding:28px 20px 60px}
+main{max-width:1040px;margin:0 auto;padding:28px 20px 60px}
 h1{font-size:24px;margin:0 0 4px}h2{font-size:18px;margin:38px 0 6px}
 p{margin:6px 0 12px;max-width:72ch}.soft{color:var(--soft)}
 .verdict{background:var(--panel);border-left:4px solid var(--ours);padding:12px 16px;
 margin:18px 0;border-radius:0 6px 6px 0}.verdict p{margin:4px 0}
+.verdict p,.warning p{max-width:100ch}
+.warning{background:var(--panel);border-left:4px solid #ccbb44;padding:8px 16px;margin:18px 0;
+border-radius:0 6px 6px 0}
 .facts{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:10px;margin:16px 0}
 .facts div{background:var(--panel);border-radius:6px;padding:8px 12px}
 .facts b{display:block;font-size:18px}.facts span{color:var(--soft);font-size:13px}
@@ -123,15 +127,29 @@ def _head(findings: Findings) -> str:
         (f"{measures.get('turns', 0.0):,.0f}", "model calls"),
         (f"{settings.num_backends} x", settings.engine.name),
         (f"{plan.workers or 'as recorded'}", "sessions at a time" if plan.workers else "arrivals"),
-        (f"{measures.get('working_set', plan.pressure):.2f}", "working set / KV pools"),
+        *_working_set(findings),
     )
     boxes = "".join(f"<div><b>{escape(v)}</b><span>{escape(k)}</span></div>" for v, k in facts)
     verdict = "".join(f"<p>{escape(sentence)}</p>" for sentence in findings.sentences)
     box = f"<div class=verdict>{verdict}</div>" if verdict else ""
+    box += "".join(f"<div class=warning><p>{escape(text)}</p></div>" for text in findings.warnings)
     return (
         f"<h1>Replay of {escape(name)}</h1><p class=soft>The recorded sessions, run again on "
         f"modelled engines under each policy.</p>{box}<div class=facts>{boxes}</div>"
     )
+
+
+def _working_set(findings: Findings) -> list[tuple[str, str]]:
+    """The load as it was asked for, and as it came out."""
+    boxes: list[tuple[str, str]] = []
+    if findings.plan.workers:
+        words = "working set / KV pools, asked for: workers x mean context"
+        boxes.append((f"{findings.plan.pressure:.2f}", words))
+    measured = findings.working_set()
+    if measured is not None:
+        words = f"working set / KV pools, measured under {measured[0]}: mean of live contexts"
+        boxes.append((f"{measured[1]:.2f}", words))
+    return boxes
 
 
 def _table(arms: Sequence[ArmFindings]) -> str:
@@ -275,4 +293,7 @@ once it has passed.</li>
 {escape(settings.engine.provenance)}</li>
 <li>{escape(starts)}, seeds {escape(seeds)}. Mean private context of a session:
 {findings.plan.footprint_tokens:,.0f} tokens.</li>
+<li>The working set is measured until the last session starts, or over half the run where all start
+early. It is below what was asked for while contexts are young.</li>
+<li>Throughput (tok/s) is that of the whole run, its beginning and its end included.</li>
 <li>Repeat it: <code>{escape(command)}</code></li></ul>"""

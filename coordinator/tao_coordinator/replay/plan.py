@@ -86,8 +86,12 @@ class ReplayPlan:
 
     settings: ReplaySettings
     cells: tuple[Cell, ...]
+    sessions: int
+    """Such as each run starts."""
     workers: int
     """Sessions at a time; 0: they start as they arrived."""
+    workers_wanted: int
+    """The same before it was cut to the number of sessions."""
     pressure: float
     """Mean working set of all workers over all pools; 0: it follows from the arrivals."""
     footprint_tokens: float
@@ -142,21 +146,21 @@ def make_plan(settings: ReplaySettings) -> ReplayPlan:
         workers=settings.workers,
         pressure=settings.pressure,
     )
-    workers = min(base.num_workers(), number)
-    if settings.as_arrived:
-        workers = 0
-        base = replace(base, as_arrived=True)
-    base = replace(base, workers=workers or None, pressure=None)
+    workers_wanted = 0 if settings.as_arrived else base.num_workers()
+    workers = min(workers_wanted, number)
+    base = replace(base, workers=workers or None, pressure=None, as_arrived=settings.as_arrived)
     room = settings.num_backends * max(1, pool - workload.shared_tokens())
     footprint = workload.footprint_tokens()
     trace = workload.trace_read()
     return ReplayPlan(
         settings,
         tuple(_cells(settings, base, pool)),
-        workers,
-        workers * footprint / room,
-        footprint,
-        recorded,
+        sessions=number,
+        workers=workers,
+        workers_wanted=workers_wanted,
+        pressure=workers * footprint / room,
+        footprint_tokens=footprint,
+        recorded_sessions=recorded,
         short_sessions=len(trace.sessions) - recorded,
         cut_sessions=cut_sessions,
         as_recorded=as_recorded(trace.sessions, TURNS_MIN, settings.gap_s_max),

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from tao_coordinator.study.statistics import Interval
+from tao_coordinator.study.statistics import Interval, mean_interval
 from tao_coordinator.study.study import OURS, Claim, Column, Outcome
 
 SEEDS_FOR_INTERVAL: Final = 2
@@ -97,9 +97,13 @@ def _panel(outcome: Outcome, panel: str) -> list[str]:
         if left:
             name += f" ({left:.0f} sessions not finished)"
         rows.append([name, *(_cell(outcome, panel, arm, column) for column in shown)])
-    first = outcome.of(panel, arms[0])[0][1]
+    cell, first = outcome.of(panel, arms[0])[0]
     workers = first.measures.get("workers", 0.0)
     facts = f"{first.measures.get('sessions', 0.0):.0f} sessions a seed"
+    if cell.is_window:
+        # More were served: those that had not ended when the run was cut.
+        ended = mean_interval(list(outcome.values(panel, arms[0], "sessions").values())).value
+        facts = f"{ended:.0f} ended a seed under {arms[0]}"
     facts += f", {workers:.0f} workers." if workers else ", open loop."
     return [facts, "", *table(rows), "", *_versus(outcome, panel)]
 

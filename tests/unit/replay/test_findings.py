@@ -24,11 +24,21 @@ def plan(tmp_path: Path) -> ReplayPlan:
     return make_plan(settings(trace, num_backends=3, capacity_tokens=12_288, policies=policies))
 
 
-def findings(plan: ReplayPlan, latencies: Latencies, spread: float = 0.1) -> Findings:
+def findings(
+    plan: ReplayPlan,
+    latencies: Latencies,
+    spread: float = 0.1,
+    measures: dict[str, dict[str, float]] | None = None,
+) -> Findings:
+    """What is concluded; `measures` by arm are had besides the latency."""
     results = [
         CellResult(
             cell.cell_id,
-            {"task_s_mean": latencies[cell.arm, cell.num_backends], "sessions": 4.0},
+            {
+                "task_s_mean": latencies[cell.arm, cell.num_backends],
+                "sessions": 4.0,
+                **(measures or {}).get(cell.arm, {}),
+            },
             {
                 str(n): latencies[cell.arm, cell.num_backends] * (1 + spread * (n - 1.5))
                 for n in range(4)
@@ -51,10 +61,23 @@ def test_a_win_is_said_with_what_it_saves(plan: ReplayPlan) -> None:
     first, saved, router, saved_too = findings(plan, BETTER).sentences
     assert "100 s on average, 50 % less than under thunderagent" in first
     assert saved == (
-        "With tao 2 of 3 backends give the latency of thunderagent on all 3: 1 could be saved."
+        "Fewer backends: tao on 2 keeps up with thunderagent on all 3 (199 s against 200 s per "
+        "task), so going from thunderagent to tao could save 1 of 3."
     )
     assert "Against round-robin, which only routes (500 s per task), tao takes 80 % less" in router
-    assert "With tao 1 of 3 backends gives the latency of round-robin" in saved_too
+    assert saved_too == (
+        "Fewer backends: tao on 1 keeps up with round-robin on all 3 (400 s against 500 s per "
+        "task), so going from round-robin to tao could save 2 of 3."
+    )
+
+
+def test_a_saving_names_the_others_that_would_save_as_much(plan: ReplayPlan) -> None:
+    alike = {**BETTER, ("thunderagent", 1): 499.0}
+    assert (
+        findings(plan, alike)
+        .sentences[-1]
+        .endswith("could save 2 of 3. thunderagent could save as many.")
+    )
 
 
 def test_a_loss_is_said_as_a_loss(plan: ReplayPlan) -> None:
@@ -75,28 +98,101 @@ def test_what_may_be_chance_is_called_so(plan: ReplayPlan) -> None:
 def test_one_lucky_small_fleet_saves_nothing(plan: ReplayPlan) -> None:
     """Two backends are too slow; that one is quick by chance does not count."""
     lucky = {**BETTER, ("tao", 2): 450.0, ("tao", 1): 150.0}
-    assert "tao needs all 3 backends too for the latency of thunderagent on 3." in (
-        findings(plan, lucky).sentences
-    )
+    assert (
+        "Fewer backends: tao needs all 3 to keep up with thunderagent on all 3, so going from "
+        "thunderagent to tao saves none."
+    ) in findings(plan, lucky).sentences
 
 
 def test_what_any_policy_would_save_is_not_said_of_tao(plan: ReplayPlan) -> None:
     idle = {**BETTER, ("thunderagent", 2): 203.0, ("tao", 2): 150.0}
     assert findings(plan, idle).sentences[1] == (
-        "2 of 3 backends give that latency under thunderagent too: 1 could be saved without tao."
+        "Fewer backends: thunderagent on 2 keeps up with itself on all 3 (203 s against 200 s per "
+        "task), so 1 of 3 could be saved without tao."
     )
     # One less with tao is tao's doing.
     with_one_less = {**idle, ("tao", 1): 190.0}
-    assert "With tao 1 of 3" in findings(plan, with_one_less).sentences[1]
+    assert "tao on 1 keeps up with thunderagent" in findings(plan, with_one_less).sentences[1]
 
 
 def test_difference_too_small_to_be_seen_in_seconds_is_said_in_percent(plan: ReplayPlan) -> None:
     close = {**BETTER, ("tao", 3): 200.4, ("round-robin", 3): 200.6}
-    first, *_, router = (s for s in findings(plan, close).sentences if "could" not in s)
+    first, *_, router = (s for s in findings(plan, close).sentences if "Fewer" not in s)
     assert first == (
         "thunderagent is better here: 200 s per task on average, 0.2 % less than under tao (200 s)."
     )
     assert router == "Against round-robin, which only routes (201 s per task), tao takes as long."
+
+
+def rates(**per_s: tuple[float, float]) -> dict[str, dict[str, float]]:
+    """Tokens per second by arm: until the last start, and of the whole run."""
+    return {
+        arm.replace("_", "-"): {"output_tokens_per_s": busy, "output_tokens_per_s_all": whole}
+        for arm, (busy, whole) in per_s.items()
+    }
+
+
+def test_throughput_is_that_of_the_whole_run(plan: ReplayPlan) -> None:
+    """Until the last start a batch looks quick that is slow to its end."""
+    measures = rates(tao=(400, 234), thunderagent=(517, 252), round_robin=(611, 199))
+    found = findings(plan, BETTER, measures=measures)
+    assert found.sentences[1] == (
+        "Over the whole run the fleet puts out 234 tokens/s under tao, 7 % less than under "
+        "thunderagent, the most of the others (252)."
+    )
+    text = page.html(found, "tao replay")
+    assert ">234</td>" in text and "<td class=best>252</td>" in text
+    assert ">517</td>" not in text and ">611</td>" not in text
+    facts = found.to_json()["policies"]
+    assert isinstance(facts, dict)
+    assert facts["tao"]["measures"]["output_tokens_per_s"] == 400
+
+
+@pytest.mark.parametrize(("whole", "words"), [(300, "20 % more than"), (250, "as many as")])
+def test_throughput_is_compared_either_way(plan: ReplayPlan, whole: float, words: str) -> None:
+    measures = rates(tao=(400, whole), thunderagent=(517, 250), round_robin=(611, 199))
+    assert f"{words} under thunderagent" in findings(plan, BETTER, measures=measures).sentences[1]
+
+
+def test_working_set_is_told_as_asked_for_and_as_measured(plan: ReplayPlan) -> None:
+    measures = {"tao": {"working_set": 0.62}, "round-robin": {"working_set": 0.91}}
+    found = findings(plan, BETTER, measures=measures)
+    assert found.working_set() == ("tao", 0.62)
+    text = page.html(found, "tao replay")
+    assert f"<b>{plan.pressure:.2f}</b>" in text and "<b>0.62</b>" in text
+    assert "measured under tao" in text and "asked for" in text
+
+
+def test_a_batch_is_not_taken_for_a_loop(tmp_path: Path) -> None:
+    """Twice as many sessions as workers is the least that is not warned of."""
+    trace = write_trace(tmp_path / "t.jsonl")
+    for sessions, is_batch in ((5, True), (6, False)):
+        few = make_plan(settings(trace, workers=3, sessions=sessions))
+        found = findings(few, {("tao", 1): 1.0, ("tao-paper@0.9", 1): 2.0})
+        assert bool(found.warnings) == is_batch
+        assert found.to_json()["warnings"] == found.warnings
+        text = page.html(found, "tao replay")
+        assert ("a batch, not a loop" in text) == is_batch
+        if is_batch:
+            assert found.warnings[0].startswith("5 sessions for 3 workers are a batch")
+            assert "--sessions 12" in found.warnings[0]
+
+
+def test_more_workers_than_sessions_are_warned_of_by_what_was_asked_for(tmp_path: Path) -> None:
+    """All start at once; with as many again as really ran, the next try would be warned of too."""
+    trace = write_trace(tmp_path / "t.jsonl")
+    few = make_plan(settings(trace, workers=30))
+    found = findings(few, {("tao", 1): 1.0, ("tao-paper@0.9", 1): 2.0})
+    assert "4 sessions for 30 workers" in found.warnings[0]
+    assert "--sessions 120" in found.warnings[0]
+
+
+def test_arrivals_are_no_batch(tmp_path: Path) -> None:
+    trace = write_trace(tmp_path / "t.jsonl")
+    rows = [json.loads(line) for line in trace.read_text().splitlines()]
+    trace.write_text("".join(json.dumps(row | {"timestamp": 7}) + "\n" for row in rows))
+    few = make_plan(settings(trace, as_arrived=True))
+    assert findings(few, {("tao", 1): 1.0, ("tao-paper@0.9", 1): 2.0}).warnings == []
 
 
 def test_policy_under_which_nothing_ends_is_an_error(plan: ReplayPlan) -> None:

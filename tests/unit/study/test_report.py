@@ -70,6 +70,16 @@ def test_tables_say_what_was_measured_and_who_was_best() -> None:
     assert "![picture.png](picture.png)" in text
 
 
+def test_sessions_of_a_window_are_those_that_ended_in_it() -> None:
+    """A run that is cut leaves others that were served as well: a seed has more than ended."""
+    found = outcome()
+    for result in found.results:
+        result.measures |= {"sessions": 13.0, "workers": 64.0}
+    assert "\n13 sessions a seed, 64 workers.\n" in report.markdown(found, "")
+    cut = replace(found, cells=[replace(cell, is_window=True) for cell in found.cells])
+    assert "\n13 ended a seed under tao, 64 workers.\n" in report.markdown(cut, "")
+
+
 def test_json_holds_every_seed_and_no_nan() -> None:
     facts = json.loads(json.dumps(report.as_json(outcome(), "c"), allow_nan=False))
     arms = facts["panels"]["small"]["arms"]
