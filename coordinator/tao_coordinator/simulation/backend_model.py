@@ -7,8 +7,7 @@ newest request loses its blocks and computes them again later.
 
 The model is exact step by step, but it does not simulate every step: a stretch of pure decode steps
 in which nothing can change is one event, and the token times inside it follow from the step law. A
-request that arrives, or is aborted, cuts the stretch at the next step boundary; so does the end of
-a load where the engine has a host tier (`host_tier`).
+request that arrives or is aborted, or a load from a host tier that ends, cuts it at the next step.
 """
 
 from collections import deque
@@ -41,11 +40,11 @@ class BackendModel:
     Args:
         constants: Step law and default pool.
         block_size: Tokens per KV block.
-        capacity_tokens: Size of the pool, rounded down to whole blocks; the preset's own by
-            default.
+        capacity_tokens: Size of the pool, rounded down to whole blocks; default: the preset's.
         token_budget: Tokens per step.
         max_sequences: Requests that run at the same time.
         host_tier: Host memory below the pool; `None`: what is evicted is lost.
+        evicts_whole: Under pressure idle sessions lose all of their cache (`BlockPool`).
     """
 
     def __init__(
@@ -57,6 +56,7 @@ class BackendModel:
         token_budget: int = TOKEN_BUDGET,
         max_sequences: int = MAX_SEQUENCES,
         host_tier: HostTierSpec | None = None,
+        evicts_whole: bool = False,
     ) -> None:
         if block_size < 1:
             raise ValueError(f"block_size must be at least 1, not {block_size}")
@@ -66,7 +66,7 @@ class BackendModel:
             capacity_tokens = constants.kv_capacity_tokens
         self.constants = constants
         self.block_size = block_size
-        self.pool = BlockPool(capacity_tokens // block_size)
+        self.pool = BlockPool(capacity_tokens // block_size, evicts_whole=evicts_whole)
         self.host = HostTier(host_tier, block_size)
         self._token_budget = token_budget
         self._max_sequences = max_sequences

@@ -72,12 +72,18 @@ class BlockPool:
     Chains are sequences of integers, one per full block, where each names its block *and* all
     blocks before it. A blank block is one without content that could be hit: never used, partly
     filled, or given back before it was full.
+
+    Args:
+        num_blocks: How many there are.
+        evicts_whole: Not vLLM's rule: who loses a block loses its whole chain, as far as nobody
+            holds it or builds on it. Chains of agents are unheld between their turns.
     """
 
-    def __init__(self, num_blocks: int) -> None:
+    def __init__(self, num_blocks: int, *, evicts_whole: bool = False) -> None:
         if num_blocks < 1:
             raise ValueError(f"a pool needs at least one block, not {num_blocks}")
         self.num_blocks = num_blocks
+        self._evicts_whole = evicts_whole
         self._num_blank = num_blocks
         self._num_evictable = 0
         self._num_private = 0
@@ -134,18 +140,21 @@ class BlockPool:
         blank = min(num_blocks, self._num_blank)
         self._num_blank -= blank
         missing = num_blocks - blank
-        self._num_evictable -= missing
-        while missing:
+        while missing > 0:
             segment = next(iter(self._queue))
             assert not segment.children, "a block is evicted before the blocks that build on it"
-            gone = min(missing, segment.stop - segment.start)
+            gone = segment.stop - segment.start
+            if not self._evicts_whole:
+                gone = min(missing, gone)
             segment.stop -= gone
             missing -= gone
+            self._num_evictable -= gone
             if segment.stop == segment.start:
                 del self._queue[segment]
                 parent = segment.parent
                 assert parent is not None
                 del parent.children[segment.chain[segment.start]]
+        self._num_blank -= missing  # what went beyond the need is blank now
 
     def publish(self, holding: Holding, num_blocks: int) -> None:
         """Make the first `num_blocks` blocks of a holding, computed by now, available to others."""

@@ -31,7 +31,7 @@ from tao_coordinator.scheduling.policy import KeepsPlans, Policy
 from tao_coordinator.scheduling.rivals.tao_paper import TaoPaper
 from tao_coordinator.simulation.agent_script import SessionScript
 from tao_coordinator.simulation.agents import Agents, Sent
-from tao_coordinator.simulation.backend_model import BackendModel
+from tao_coordinator.simulation.backend_model import MAX_SEQUENCES, BackendModel
 from tao_coordinator.simulation.engine_constants import EngineConstants
 from tao_coordinator.simulation.host_tier import HostTierSpec
 from tao_coordinator.simulation.load import Load
@@ -57,6 +57,10 @@ class BackendSpec:
     """Host memory below the pool."""
     tells_host_tier: bool = True
     """Whether the coordinator is told of it."""
+    max_sequences: int = MAX_SEQUENCES
+    """Requests that run at the same time at most."""
+    evicts_whole: bool = False
+    """Under pressure idle sessions lose all of their cache (`BlockPool`)."""
 
     @property
     def pool_tokens(self) -> int:
@@ -72,8 +76,7 @@ class FleetChange:
     backend: int
     """Number of the backend."""
     what: str
-    """`fail` (its calls are lost, its cache is gone), `add` (it joins, or comes back empty) or
-    `drain`."""
+    """`fail` (calls and cache are lost), `add` (it joins, or comes back empty) or `drain`."""
 
     def __post_init__(self) -> None:
         """Know what happens."""
@@ -268,7 +271,9 @@ class Fleet:
             spec.constants,
             block_size=self.settings.block_size,
             capacity_tokens=spec.pool_tokens,
+            max_sequences=spec.max_sequences,
             host_tier=spec.host_tier,
+            evicts_whole=spec.evicts_whole,
         )
 
     def _join(self, index: int) -> None:

@@ -17,13 +17,14 @@ from typing import Any, Final, cast
 from tao_coordinator.core.parameters import Parameters
 from tao_coordinator.errors import ConfigurationError
 from tao_coordinator.simulation.agent_script import SessionScript
+from tao_coordinator.simulation.backend_model import MAX_SEQUENCES
 from tao_coordinator.simulation.engine_constants import PRESETS, EngineConstants
 from tao_coordinator.simulation.fleet import BackendSpec, Fleet, FleetChange, FleetSettings
 from tao_coordinator.simulation.host_tier import HostTierSpec
 from tao_coordinator.simulation.load import ClosedLoop, Load, OpenLoop
 from tao_coordinator.simulation.run_record import RunRecord
 from tao_coordinator.simulation.synthetic import poisson_arrivals
-from tao_coordinator.study.measures import measure
+from tao_coordinator.study.measures import hit_rate_middle, measure
 from tao_coordinator.study.policy_choice import PolicyChoice, Scene
 from tao_coordinator.study.recovery import recovery_s
 from tao_coordinator.study.watches import WATCHES
@@ -35,6 +36,8 @@ REVISION: Final = 1
 """Part of every id: raise it when the simulation changes so that old results no longer count."""
 MOMENTS_MAX: Final = 240
 """Moments of the timeline that are kept of a run."""
+HIT_RATE_MIDDLE: Final = "hit_rate_middle"
+"""A measure that older results have too: it follows from the timeline."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +45,8 @@ class Cell:
     """One run."""
 
     panel: str
-    """Cells of one panel differ in policy and seed only, and are compared with each other."""
+    """Cells of one panel differ in policy, seed and the engine's own rules (`max_sequences`,
+    `evicts_whole`) only, and are compared with each other."""
     arm: str
     """How the policy is called in tables."""
     policy: PolicyChoice
@@ -70,6 +74,10 @@ class Cell:
     """Whether the coordinator is told of the host tier."""
     offloads_in_tools: bool = False
     """The engine moves caches to the host during tools, as TokenCake does."""
+    max_sequences: int = MAX_SEQUENCES
+    """Requests that an engine runs at the same time (vLLM's `max_num_seqs`)."""
+    evicts_whole: bool = False
+    """The engine evicts whole idle sessions instead of single blocks."""
     changes: tuple[FleetChange, ...] = ()
     end_s: float = 1e6
     warm_s: float = 0.0
@@ -100,6 +108,10 @@ class Cell:
                 del facts[name]
         if not self.workload.children:  # as before there were sub-agents
             del facts["workload"]["children"]
+        if self.max_sequences == MAX_SEQUENCES:  # likewise
+            del facts["max_sequences"]
+        if not self.evicts_whole:
+            del facts["evicts_whole"]
         text = json.dumps([REVISION, facts], sort_keys=True)
         return hashlib.blake2b(text.encode(), digest_size=10).hexdigest()
 
@@ -115,6 +127,8 @@ class Cell:
                 told_tokens=int(self.told_ratio * pool),
                 host_tier=self._host_tier(constants, pool),
                 tells_host_tier=self.tells_host_tier,
+                max_sequences=self.max_sequences,
+                evicts_whole=self.evicts_whole,
             )
             for pool in pools
         )
@@ -175,6 +189,13 @@ class CellResult:
     series: dict[str, Series] = field(default_factory=dict[str, Series])
     """What the cell's watch has to draw."""
     wall_s: float = 0.0
+
+    def value(self, name: str) -> float | None:
+        """One measure; `None`: it is missing. What the timeline tells is in no file of results."""
+        if name == HIT_RATE_MIDDLE:
+            found = hit_rate_middle(self.timeline)
+            return None if math.isnan(found) else found
+        return self.measures.get(name)
 
     def to_json(self) -> str:
         """One line."""

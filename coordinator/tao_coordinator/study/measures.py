@@ -5,13 +5,14 @@ for, so holds, refusals and the engine's queue are all in it. `tool_to_token` is
 first turns: from a tool's end to the first token.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
 from tao_coordinator.simulation.fleet import FleetSettings
-from tao_coordinator.simulation.run_record import Floats, RunRecord
+from tao_coordinator.simulation.run_record import Floats, Moment, RunRecord
 
 MISSING: Final = float("nan")
 LOADED_SHARE_MIN: Final = 0.2
@@ -74,6 +75,24 @@ def measure(
         **record.certificates,
     }
     return found | _decisions(record, makespan_s)
+
+
+def hit_rate_middle(timeline: Sequence[Sequence[float]]) -> float:
+    """Hits over prompt tokens in the middle third of a run's own time, 0..1.
+
+    Args:
+        timeline: fields of `Moment`, in order of time; not a number where they tell of no prompt.
+    """
+    if not timeline:
+        return MISSING
+    end_s = timeline[-1][0]
+    middle = [moment for moment in timeline if end_s <= 3.0 * moment[0] <= 2.0 * end_s]
+    if not middle:
+        return MISSING
+    prompt, cached = (Moment._fields.index(name) for name in ("prompt_tokens", "cached_tokens"))
+    first, last = middle[0], middle[-1]
+    asked = last[prompt] - first[prompt]
+    return (last[cached] - first[cached]) / asked if asked else MISSING
 
 
 def _decisions(record: RunRecord, makespan_s: float) -> dict[str, float]:

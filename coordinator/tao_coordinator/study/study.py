@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tao_coordinator.errors import ConfigurationError
-from tao_coordinator.study.cell import Cell, CellResult
+from tao_coordinator.study.cell import HIT_RATE_MIDDLE, Cell, CellResult
 from tao_coordinator.study.policy_choice import PolicyChoice
 from tao_coordinator.study.statistics import Interval, mean_interval, ratio_interval
 from tao_coordinator.study.workload_choice import WorkloadChoice
@@ -70,6 +70,7 @@ TOKENS = Column("output_tokens_per_s", "output tok/s", 0, higher_is_better=True)
 TOKENS_RUN = Column("output_tokens_per_s_all", "whole run tok/s", 0, higher_is_better=True)
 TOTAL_TOKENS = Column("total_tokens_per_s", "total tok/s", 0, higher_is_better=True)
 HIT_RATE = Column("hit_rate", "hit rate", 3, higher_is_better=True)
+HIT_MIDDLE = Column(HIT_RATE_MIDDLE, "hit rate, middle third", 3, higher_is_better=True)
 HOLD_STARTED = Column("hold_started_s_max", "longest hold, started s", 0, higher_is_better=False)
 HOLD_ANY = Column("hold_s_max", "longest hold s", 0, higher_is_better=False)
 GOOD_5 = Column("goodput_5s", "TTFT <= 5 s %", 1, 100.0, higher_is_better=True)
@@ -185,9 +186,9 @@ class Outcome:
     def values(self, panel: str, arm: str, measure: str) -> dict[str, float]:
         """One measure by seed; seeds where it is missing are left out."""
         return {
-            str(cell.seed): result.measures[measure]
+            str(cell.seed): value
             for cell, result in self.of(panel, arm)
-            if result.measures.get(measure) is not None
+            if (value := result.value(measure)) is not None
         }
 
     def interval(self, panel: str, arm: str, column: Column) -> Interval:

@@ -69,6 +69,27 @@ def test_the_chain_unused_longest_goes_first() -> None:
     assert (pool.match(older, 3), pool.match(newer, 3)) == (3, 0)
 
 
+def test_who_loses_a_block_may_lose_the_whole_chain() -> None:
+    """Two idle sessions behind a shared prompt: the older one goes at once, down to the prompt."""
+    pool = BlockPool(10, evicts_whole=True)
+    older, newer = chain(0, 0, 1, 1, 1), chain(0, 0, 2, 2, 2)
+    for blocks in (older, newer):
+        holding = pool.admit(blocks, 5, 5)
+        assert holding is not None
+        pool.publish(holding, 5)
+        pool.release(holding, 5)
+    assert (pool.match(older, 5), pool.match(newer, 5), pool.num_cached_free) == (5, 5, 8)
+    pool.take(3)  # two are blank
+    assert (pool.match(older, 5), pool.match(newer, 5)) == (2, 5)
+    assert (pool.num_free, pool.num_cached_free, pool.num_referenced) == (7, 5, 3)
+    pool.check()
+    pool.take(3)  # two are blank again
+    assert (pool.match(newer, 5), pool.num_cached_free) == (2, 2)
+    pool.take(4)
+    assert (pool.match(newer, 5), pool.num_free) == (0, 0)
+    pool.check()
+
+
 def test_admission_counts_the_room_of_its_own_unreferenced_hits() -> None:
     pool = BlockPool(4)
     blocks = chain(1, 1, 1)

@@ -136,6 +136,39 @@ def test_without_a_tier_its_settings_change_no_id() -> None:
     assert len({cell.cell_id for cell in (SMALL, tiered, *others)}) == 4
 
 
+def test_rules_of_the_engine_change_the_id_only_where_they_are_set() -> None:
+    """Results from before there were such rules count still."""
+    limited = replace(SMALL, max_sequences=8)
+    whole = replace(SMALL, evicts_whole=True)
+    assert len({cell.cell_id for cell in (SMALL, limited, whole)}) == 3
+    # Computed before either rule existed.
+    assert SMALL.cell_id == "8e03b0991cd14151b835"
+
+
+def test_engine_runs_no_more_calls_than_its_limit() -> None:
+    """Eight agents at once: without the limit more than two run."""
+    plain = replace(SMALL, workers=8, policy=PolicyChoice("round-robin"))
+    _, free = run_cell_fully(plain)
+    _, limited = run_cell_fully(replace(plain, max_sequences=2))
+    assert max(moment.running for moment in free.timeline) > 2
+    assert max(moment.running for moment in limited.timeline) == 2
+    assert len(limited.sessions) == 8
+
+
+def test_hit_rate_of_the_middle_third_is_of_the_turns_looked_up_in_it() -> None:
+    result, record = run_cell_fully(replace(SMALL, workers=8, pools=(40_000,)))
+    end_s = record.timeline[-1].time_s
+    middle = [m for m in record.timeline if end_s / 3 <= m.time_s <= 2 * end_s / 3]
+    looked_up = [
+        turn for turn in record.turns if middle[0].time_s < turn.admitted_s <= middle[-1].time_s
+    ]
+    prompt = sum(turn.input_tokens for turn in looked_up)
+    cached = sum(turn.cached_tokens for turn in looked_up)
+    assert result.value("hit_rate_middle") == pytest.approx(cached / prompt, abs=0.01)
+    assert "hit_rate_middle" not in result.measures, "results on disk stay what they are"
+    assert replace(result, timeline=[]).value("hit_rate_middle") is None
+
+
 def test_host_tier_is_a_multiple_of_each_pool() -> None:
     specs = replace(SMALL, host_ratio=2.0, pools=(50_000, 80_000)).specs
     tiers = [spec.host_tier for spec in specs]

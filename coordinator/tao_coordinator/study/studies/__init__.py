@@ -3,6 +3,7 @@
 from typing import Final
 
 from tao_coordinator.study.studies import (
+    cliff,
     concur,
     credit,
     decision,
@@ -29,6 +30,7 @@ STUDIES: Final[dict[str, Study]] = {
         *inferencex.STUDIES,
         *tiers.STUDIES,
         *concur.STUDIES,
+        *cliff.STUDIES,
         *robustness.STUDIES,
         *scale.STUDIES,
     )
