@@ -33,11 +33,9 @@ def named(path: Path) -> str:
 @cache
 def sources() -> str:
     folders = ("tao_client", "coordinator", "integrations", "tests/engine")
-    return "\n".join(
-        path.read_text(encoding="utf-8")
-        for folder in folders
-        for path in (ROOT / folder).rglob("*.py")
-    )
+    paths = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    paths.append(ROOT / "tests" / "recorded_sessions.py")
+    return "\n".join(path.read_text(encoding="utf-8") for path in paths)
 
 
 def commands(text: str) -> list[list[str]]:
