@@ -1,7 +1,7 @@
 """Floors of the policy study, held on recorded sessions: below them the build fails.
 
 The figures are the second ones of the study's target table (section 6), for coding agents with 1.5
-times the context that one backend holds. The seed is used nowhere else.
+times the context that one backend holds. The seeds are used nowhere else.
 """
 
 from functools import cache
@@ -16,27 +16,24 @@ from tao_coordinator.study.study import StudyOptions, arms
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-SEED = 211
-CAPS = tuple(f"static-cap:sessions_max={cap}" for cap in (6, 7, 8))
-ARMS = ("tao", "sticky-least-loaded", "thunderagent", "tao-paper", "tao-paper@0.9", *CAPS)
-
-
-@cache
-def measured() -> dict[str, dict[str, float]]:
-    options = StudyOptions(seeds=(SEED,), traces=recorded_sessions.traces("swe"))
-    cell = workload_cell(options, "swe", 1, 1.5)
-    found = {each.arm: run_cell(each).measures for each in cross(options, [cell], arms(*ARMS))}
-    for arm, measures in found.items():
-        print(arm, {name: round(measures[name], 3) for name in SHOWN})
-    assert all(measures["unfinished"] == 0.0 for measures in found.values())
-    return found
-
-
+SEEDS = (211, 212, 213)
+"""One is enough but for the caps, whose rate differs by a tenth between seeds."""
+CAPS = ("static-cap:sessions_max=7", "static-cap:sessions_max=8")
 SHOWN = ("output_tokens_per_s", "task_s_mean", "task_s_p99", "hold_started_s_max", "hit_rate")
 
 
+@cache
+def measured(arm: str, seed: int = SEEDS[0]) -> dict[str, float]:
+    options = StudyOptions(seeds=(seed,), traces=recorded_sessions.traces("swe"))
+    (cell,) = cross(options, [workload_cell(options, "swe", 1, 1.5)], arms(arm))
+    measures = run_cell(cell).measures
+    print(arm, seed, {name: round(measures[name], 3) for name in SHOWN})
+    assert measures["unfinished"] == 0.0
+    return measures
+
+
 def ours_over(arm: str, measure: str) -> float:
-    return measured()["tao"][measure] / measured()[arm][measure]
+    return measured("tao")[measure] / measured(arm)[measure]
 
 
 def test_throughput_over_routers_without_control() -> None:
@@ -44,7 +41,12 @@ def test_throughput_over_routers_without_control() -> None:
 
 
 def test_throughput_over_the_best_static_cap() -> None:
-    assert min(ours_over(cap, "output_tokens_per_s") for cap in CAPS) >= 1.06
+    """The one that is best over the seeds, as an operator finds it by trial."""
+
+    def rate(arm: str) -> float:
+        return sum(measured(arm, seed)["output_tokens_per_s"] for seed in SEEDS)
+
+    assert rate("tao") >= 1.06 * max(rate(cap) for cap in CAPS)
 
 
 def test_throughput_and_latency_against_thunderagent() -> None:
@@ -64,4 +66,4 @@ def test_slow_sessions_take_less_than_half_as_long_as_under_tao() -> None:
 
 
 def test_started_sessions_wait_within_the_hard_bound() -> None:
-    assert measured()["tao"]["hold_started_s_max"] <= 125.0
+    assert measured("tao")["hold_started_s_max"] <= 125.0
