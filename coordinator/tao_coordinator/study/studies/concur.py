@@ -75,7 +75,7 @@ _STALLS: Final = (
 )
 _AIMD: Final = (
     "the law as readers report it cuts below a hit rate of 0.2 only, which the shared prompt alone "
-    "exceeds: the window climbs on; that the paper's agents share less is a guess"
+    "exceeds: the window climbs on; whether the paper's agents share less is open"
 )
 
 
@@ -113,7 +113,7 @@ _CLAIMS: Final = (
          "and which weighs more is open", "DeepSeek-V3"),
     _own("hit rate under control", ">= 0.85", "concur-aimd", HIT_RATE, _AIMD),
     _own("hit rate, tao", ">= 0.85", OURS, HIT_RATE,
-         "above theirs: agents that share a long prompt and grow by small turns hit more"),
+         "within what is published; how far theirs is above the bound is not public"),
     _own("hit rate without control", "<= 0.40", PLAIN, HIT_RATE,
          "as published; the shared prompt is most of what is left"),
     _own("hit rate in the middle third, without control", "collapses, <= 0.40 after 30 s", PLAIN,
@@ -125,7 +125,7 @@ _CLAIMS: Final = (
     _own("hit rate in the middle third, concur-aimd", ">= 0.85 throughout", "concur-aimd",
          HIT_MIDDLE, _AIMD),
     _own("hit rate in the middle third, tao", ">= 0.85 throughout", OURS, HIT_MIDDLE,
-         "above theirs, as over the whole run"),
+         "within what is published, as over the whole run"),
     _own("hit rate in the middle third above a host tier, no control",
          "HiCache slows down about 3x (a reader's notes)", PLAIN, HIT_MIDDLE,
          "hits count both tiers; the modelled tier loads at 50 GB/s per GPU beside the batch, and "
