@@ -108,7 +108,7 @@ def _thunder_why(point: Point) -> str:
             "no session moves here, so that the hits hold until the pools are full; of theirs about"
             " 70 % of the resumed ones moved; why they lose hits below the pools is open"
         )
-    return "without decay the port keeps more than theirs, with decay less: why is open"
+    return "open: without decay the port keeps more than theirs, with decay less"
 
 
 def _ttft_why(point: Point) -> str:
@@ -150,7 +150,7 @@ def _claims() -> list[Claim]:
 
 def _one_pod_claims() -> list[Claim]:
     """Published without the working set, so that the panel's is a choice."""
-    why = "at which working set theirs was measured is not public"
+    why = "open: at which working set theirs was measured is not public"
     rate_why = f"the saturated rate is lower here, as on {PODS} pods: read the ratio below"
     rows = (
         ("hit rate without control", "0.008", ALONE, (), HIT_LOADED),
