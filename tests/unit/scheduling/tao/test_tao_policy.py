@@ -13,6 +13,7 @@ from tao_coordinator.core.events import (
     BackendAdded,
     BackendDrained,
     BackendSampled,
+    BackendUnreachable,
     LeaseRenewed,
     SessionDeadlineSet,
     ToolEnded,
@@ -71,6 +72,35 @@ def test_new_sessions_go_to_the_backend_with_the_most_room() -> None:
 
 
 # --- bypass -------------------------------------------------------------------------------------
+
+
+def test_backend_that_missed_a_poll_gets_nobody_new_while_others_answer() -> None:
+    d = EngineDriver(400_000, 100_000)
+    d.turn("home", 10_000)
+    assert d.backend_of("r1") == "b0"
+    d.step(BackendUnreachable(backend_id="b0", reason="timed out"))
+    assert d.backend_of(d.ask("new", 10_000)) == "b1"
+    assert d.backend_of(d.ask("home", 11_000)) == "b0", "its cache is there, if it lives"
+    d.step(BackendUnreachable(backend_id="b1", reason="timed out"))
+    assert d.backend_of(d.ask("other", 10_000)) == "b0", "all are in doubt: as ever"
+    d.resample("b0", capacity_tokens=400_000)
+    assert d.backend_of(d.ask("another", 10_000)) == "b0"
+
+
+def test_held_session_is_not_placed_where_a_poll_was_missed() -> None:
+    d = EngineDriver(30_000, 30_000)
+    first, second = d.ask("a", 14_000), d.ask("b", 14_000)
+    homes = {d.backend_of(first), d.backend_of(second)}
+    assert homes == {"b0", "b1"}
+    waiting = d.ask("c", 14_000)
+    assert waiting in d.held_ids()
+    dying = d.backend_of(first)
+    d.step(BackendUnreachable(backend_id=dying, reason="refused"))
+    d.done(first, outcome=TurnOutcome.ERROR)
+    d.end("a")
+    assert waiting in d.held_ids(), "it was sent to where a call has just failed"
+    d.resample(dying, capacity_tokens=30_000)
+    assert d.backend_of(waiting) == dying
 
 
 def test_resident_session_goes_at_once_whatever_the_budget_says() -> None:
