@@ -130,3 +130,48 @@ def mini_document() -> dict[str, object]:
             {"role": "assistant", "content": "done", "extra": {"timestamp": 1015.0, "actions": []}},
         ],
     }  # fmt: skip
+
+
+def tracelab_rows() -> list[dict[str, object]]:
+    """A prompt; two calls at a time; what a person says next; times as in `claude_rows`."""
+
+    def event(kind: str, second: float) -> dict[str, object]:
+        return {"event_type": kind, "timestamp": at(second), "source": "x", "content_chars": 9}
+
+    def call(call_id: str, name: str, begin: float, end: float, given: object) -> dict[str, object]:
+        return {
+            "tool_index": 0, "tool_name": name, "tool_call_id": call_id, "emitted_at": at(begin),
+            "result_at": at(end), "tool_wall_latency_ms": round(1000 * (end - begin)),
+            "tool_internal_latency_ms": 1, "is_error": name == "Bash", "input": given,
+            "input_chars": 9, "result_chars": 9,
+        }  # fmt: skip
+
+    def row(
+        number: int, tokens: tuple[int, int, int], events: list[dict[str, object]], *calls: object
+    ) -> dict[str, object]:
+        cached, fresh, output = tokens
+        return {
+            "provider": "claude", "project": "SECRET", "user": "SECRET", "session_id": "claude:tl",
+            "round_index": number, "round_id": f"m{number}", "model": "opus",
+            "input_tokens_total": cached + fresh, "prefix_tokens": cached,
+            "newly_append_tokens": fresh, "output_tokens": output, "timing_events": events,
+            "tools": list(calls), "trace_key": f"claude:claude:tl:m{number}",
+        }  # fmt: skip
+
+    bash = {"command": "cd /x && git status SECRET", "timeout": 120000}
+    return [
+        row(
+            0, (900, 103, 60),
+            [event("user_message", 0.5), event("reasoning", 2.0), event("tool_call", 3.0),
+             event("tool_call", 4.0)],
+            call("t1", "Bash", 3.0, 9.0, bash), call("t2", "Read", 4.0, 4.5, {"path": "SECRET"}),
+        ),
+        row(
+            1, (1003, 97, 40),
+            [event("tool_result", 4.5), event("tool_result", 9.0), event("text", 11.0)],
+        ),
+        row(
+            2, (1100, 50, 30),
+            [event("user_message", 31.0), event("text", 32.5), event("usage_report", 32.6)],
+        ),
+    ]  # fmt: skip

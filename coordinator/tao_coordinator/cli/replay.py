@@ -24,9 +24,9 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="run recorded sessions again under other policies, on modelled engines",
         description=(
             "Takes the sessions of a trace (a coordinator's --journal, own format, "
-            "mini-SWE-agent, Claude Code, Weka, Mooncake; a file or a folder) and runs them in "
-            "virtual time on modelled engines under each policy: task latency, time to first "
-            "token, throughput, where the time went, and how many backends could be saved."
+            "mini-SWE-agent, Claude Code, TraceLab, Weka, Mooncake; a file or a folder) and runs "
+            "them in virtual time on modelled engines under each policy: task latency, time to "
+            "first token, throughput, where the time went, and how many backends could be saved."
         ),
     )
     parser.add_argument("trace", type=Path, metavar="TRACE", help="file or folder, .gz or not")

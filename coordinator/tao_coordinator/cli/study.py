@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from tao_coordinator.cli.seeds import read_seeds
 from tao_coordinator.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from tao_coordinator.study.study import Outcome, StudyOptions
+    from tao_coordinator.study.study import Outcome, Study, StudyOptions
 
 
 EXIT_INCOMPLETE = 1
@@ -100,6 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
         names = list(STUDIES)
     studies = [find(STUDIES, name) for name in names]
     options = _options(arguments)
+    _require_used(options.traces, studies)
     if not arguments.no_plots:
         _require_matplotlib()
     for study in studies:
@@ -192,6 +194,21 @@ def _options(arguments: argparse.Namespace) -> "StudyOptions":
         trace_digests={name: files.digest(Path(path)) for name, path in traces.items()},
         share=arguments.share,
     )
+
+
+def _require_used(traces: Mapping[str, str], studies: "Sequence[Study]") -> None:
+    """Refuse traces for workloads that none of the studies runs."""
+    from tao_coordinator.study.study import StudyOptions
+
+    if not traces:
+        return
+    known = {cell.workload.name for study in studies for cell in study.make_cells(StudyOptions())}
+    for name in traces:
+        if name not in known:
+            raise ConfigurationError(
+                f"--trace {name}=...: no such workload; what is run here has "
+                f"{', '.join(sorted(known))}"
+            )
 
 
 def _command(arguments: argparse.Namespace, name: str) -> str:

@@ -14,6 +14,7 @@ VERSION_FIELD: Final = "agent_trace"
 LINE_CHARS_MAX: Final = 4 << 20
 """Longer lines are no rows."""
 _MS: Final = 1000.0
+_NO_ID: Final = "(no text)"
 _NO_REPLY: Final = ("error", "cancelled")
 
 
@@ -50,6 +51,18 @@ class CallRow:
     meta: Row
     parent_session_id: str | None
 
+    @property
+    def release_is_told(self) -> bool:
+        """Whether it says itself when it was asked for; else `wait_for` does."""
+        return self.arrival_s is not None or self.timestamp_s is not None
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOutRow:
+    """A row that cannot be used, or tells of no reply; others may wait for it all the same."""
+
+    request_id: str
+
 
 @dataclass(frozen=True, slots=True)
 class ToolRow:
@@ -72,8 +85,8 @@ class EndRow:
 
 def rows_of(
     text: str, name: str, skipped: SkippedRows
-) -> Iterator[tuple[str, CallRow | ToolRow | EndRow]]:
-    """Every usable row with its place, for messages.
+) -> Iterator[tuple[str, CallRow | LeftOutRow | ToolRow | EndRow]]:
+    """Every row that can be used or named, with its place, for messages.
 
     Args:
         text: JSON lines.
@@ -84,6 +97,7 @@ def rows_of(
         MalformedTrace: the text says that it is of another version.
     """
     for where, line in fields.lines_of(text):
+        row = fields.EMPTY
         try:
             if len(line) > LINE_CHARS_MAX:
                 raise FieldError(f"longer than {LINE_CHARS_MAX >> 20} Mi characters")
@@ -91,12 +105,12 @@ def rows_of(
             if VERSION_FIELD in row:
                 _check_version(row, name)
                 continue
-            parsed = _parse(row)
+            yield where, _parse(row)
         except FieldError as error:
             skipped.add(where, str(error))
-            continue
-        if parsed is not None:
-            yield where, parsed
+            request_id = row.get("request_id")
+            if isinstance(request_id, str):
+                yield where, LeftOutRow(request_id)
 
 
 def is_journal(text: str) -> bool:
@@ -112,11 +126,11 @@ def _check_version(row: Row, name: str) -> None:
         )
 
 
-def _parse(row: Row) -> CallRow | ToolRow | EndRow | None:
-    """A row as what it is; `None`: a call that has left nothing."""
+def _parse(row: Row) -> CallRow | LeftOutRow | ToolRow | EndRow:
+    """A row as what it is."""
     if row.get("request_id") is not None:
         if row.get("outcome") in _NO_REPLY and not row.get("output_length"):
-            return None
+            return LeftOutRow(fields.text(row, "request_id"))
         return _call(row)
     session_id, agent = fields.text(row, "session_id"), fields.text(row, "agent", "")
     ended_s = fields.instant_s(row, "ended_at_unix_ms", per_second=_MS)
@@ -134,27 +148,47 @@ def _call(row: Row) -> CallRow:
     key = Key(fields.text(row, "session_id"), "", "")
     if hold_s is not None:
         key = Key(key.session_id, fields.text(row, "agent", ""), fields.text(row, "model", ""))
+    input_tokens, block_size = fields.tokens(row, "input_length"), fields.tokens(row, "block_size")
     return CallRow(
         request_id=fields.text(row, "request_id"),
         key=key,
         turn=int(turn or 0),
         arrival_s=fields.seconds(row, "arrival_ms", per_second=_MS),
         timestamp_s=fields.instant_s(row, "timestamp", per_second=_MS),
-        wait_for=tuple(x for x in fields.items(row, "wait_for") if isinstance(x, str)),
+        wait_for=tuple(
+            wait if isinstance(wait, str) else _NO_ID for wait in fields.items(row, "wait_for")
+        ),
         delay_s=(fields.seconds(row, "delay", per_second=_MS) or 0.0) + (gap_s or 0.0),
         tool_wait_s=fields.seconds(row, "tool_wait_ms", per_second=_MS) or 0.0,
         hold_s=hold_s,
         duration_s=fields.seconds(row, "llm_ms", per_second=_MS),
-        input_tokens=fields.tokens(row, "input_length"),
+        input_tokens=input_tokens,
         cached_tokens=fields.tokens(row, "cached_length"),
         output_tokens=fields.tokens(row, "output_length"),
         tools=_tools(row),
-        block_size=fields.tokens(row, "block_size"),
-        block_runs=fields.block_runs(row),
+        block_size=block_size,
+        block_runs=_blocks(row, input_tokens, block_size),
         gap_is_person=row.get("gap_kind") in ("user", "person"),
         meta=fields.row(row, "meta"),
         parent_session_id=fields.text(row, "parent_session_id", "") or None,
     )
+
+
+def _blocks(
+    row: Row, input_tokens: int | None, block_size: int | None
+) -> tuple[tuple[int, int], ...]:
+    """Blocks of the prompt; the last one may be left out where the prompt does not fill it.
+
+    Engines cache whole blocks only, so recorded prompts often tell of no other.
+    """
+    runs = fields.block_runs(row)
+    if runs and input_tokens is not None and block_size:
+        told, whole = sum(count for _, count in runs), input_tokens // block_size
+        if not whole <= told <= -(-input_tokens // block_size):
+            raise FieldError(
+                f"{told} blocks of {block_size} tokens do not fit input_length {input_tokens}"
+            )
+    return runs
 
 
 def _tools(row: Row) -> tuple[ToolRecord, ...]:

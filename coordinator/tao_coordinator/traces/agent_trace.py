@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from tao_coordinator.traces import agent_rows, journal_sessions
-from tao_coordinator.traces.agent_rows import CallRow, EndRow, Key, ToolRow
+from tao_coordinator.traces.agent_rows import CallRow, EndRow, Key, LeftOutRow, ToolRow
 from tao_coordinator.traces.fields import Row
 from tao_coordinator.traces.records import (
     MalformedTrace,
@@ -28,6 +28,7 @@ from tao_coordinator.traces.records import (
 
 NAME: Final = "agent-trace"
 _CLOCK_SLACK_S: Final = 1.0
+_REASON_CHARS_MAX: Final = 200
 
 
 def read(text: str, name: str) -> Trace:
@@ -54,6 +55,7 @@ class Reader:
         self._tools: list[ToolRow] = []
         self._ends: list[EndRow] = []
         self._seen: set[str] = set()
+        self._left_out: set[str] = set()
         self._skipped = Skipped()
         self._is_journal = False
 
@@ -70,17 +72,44 @@ class Reader:
         """
         skipped = SkippedRows(prefix)
         self._is_journal |= agent_rows.is_journal(text)
+        fresh: list[tuple[str, CallRow]] = []
         for where, row in agent_rows.rows_of(text, name, skipped):
             if isinstance(row, ToolRow):
                 self._tools.append(row)
             elif isinstance(row, EndRow):
                 self._ends.append(row)
+            elif isinstance(row, LeftOutRow):
+                self._left_out.add(row.request_id)
             elif row.request_id in self._seen:
                 skipped.add(where, f"request_id {row.request_id!r} was there before")
             else:
                 self._seen.add(row.request_id)
-                self._calls[row.key].append(row)
+                fresh.append((where, row))
+        self._keep_releasable(fresh, skipped)
         self._skipped = self._skipped + skipped.to_value()
+
+    def _keep_releasable(self, fresh: list[tuple[str, CallRow]], skipped: SkippedRows) -> None:
+        """Take over the calls of a text, but for those that wait for what cannot have been.
+
+        Rows that say when they were asked for do not need what they wait for: a piece cut out of a
+        trace is read as it is. Clocks of two sessions cannot be compared, so a row of another one
+        has only to be there.
+        """
+        places = {
+            row.request_id: (row.key, (row.turn, number)) for number, (_, row) in enumerate(fresh)
+        }
+        for where, row in fresh:
+            key, place = places[row.request_id]
+            for wait in () if row.release_is_told else row.wait_for:
+                other, its_place = places.get(wait, (None, place))
+                if wait not in self._seen and wait not in self._left_out:
+                    skipped.add(where, f"wait_for: there is no row {wait[:80]!r}")
+                    break
+                if other == key and its_place >= place:
+                    skipped.add(where, f"wait_for: row {wait[:80]!r} does not come before it")
+                    break
+            else:
+                self._calls[key].append(row)
 
     def trace(self, name: str) -> Trace:
         """Everything that was read.
@@ -93,6 +122,8 @@ class Reader:
         """
         if not self._calls:
             what = "no model call in it yet" if self._is_journal else "no usable agent-trace row"
+            if self._skipped.count:
+                what += f" ({self._skipped.messages[0][:_REASON_CHARS_MAX]})"
             raise MalformedTrace(f"{name}: {what}")
         journal = {k: v for k, v in self._calls.items() if all(map(journal_sessions.is_timed, v))}
         sessions = [
@@ -115,9 +146,8 @@ def _session(session_id: str, rows: list[CallRow]) -> SessionRecord:
         known_s = row.arrival_s
         if known_s is None and row.timestamp_s is not None:
             known_s = row.timestamp_s - (first_s or 0.0)
-        previous_s = max((ends.get(wait, 0.0) for wait in row.wait_for), default=0.0)
-        if not row.wait_for and turns:
-            previous_s = max(ends.values())
+        waits_s = [ends[wait] for wait in row.wait_for if wait in ends]
+        previous_s = max(waits_s or ends.values(), default=0.0)
         arrival_s = previous_s + row.delay_s + row.tool_wait_s if known_s is None else known_s
         ends[row.request_id] = arrival_s + (row.duration_s or 0.0)
         turns.append(_turn(row, earliest_s, arrival_s))

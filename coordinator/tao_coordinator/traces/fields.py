@@ -170,7 +170,7 @@ def timestamp_s(source: Row, name: str) -> float | None:
     """An ISO 8601 time as Unix seconds; missing or null: `None`.
 
     Raises:
-        FieldError: no ISO 8601 time.
+        FieldError: no ISO 8601 time, or none of our age.
     """
     value = source.get(name)
     if value is None:
@@ -178,10 +178,12 @@ def timestamp_s(source: Row, name: str) -> float | None:
     if not isinstance(value, str):
         raise FieldError(f"{name} is no string")
     try:
-        found = datetime.fromisoformat(value)
-        return found.timestamp()
+        found = datetime.fromisoformat(value).timestamp()
     except (ValueError, OverflowError, OSError) as error:
         raise FieldError(f"{name} is no time: {value[:40]!r}") from error
+    if not 0.0 <= found <= INSTANT_S_MAX:
+        raise FieldError(f"{name} is no usable time: {value[:40]!r}")
+    return found
 
 
 def block_runs(source: Row) -> tuple[tuple[int, int], ...]:

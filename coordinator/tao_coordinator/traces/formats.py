@@ -12,6 +12,7 @@ from tao_coordinator.traces import (
     fields,
     mini_swe_agent,
     mooncake,
+    tracelab,
     weka,
 )
 from tao_coordinator.traces.fields import FieldError, Row
@@ -22,6 +23,7 @@ FORMATS: Final[Mapping[str, Callable[[str, str], Trace]]] = {
     claude_code.NAME: claude_code.read,
     mini_swe_agent.NAME: mini_swe_agent.read,
     mooncake.NAME: mooncake.read,
+    tracelab.NAME: tracelab.read,
     weka.NAME: weka.read,
 }
 """Readers by format: (text, name of the file) -> trace."""
@@ -82,6 +84,8 @@ def _of_row(row: Row) -> str | None:
         return agent_trace.NAME
     if "session_id" in row and ("request_id" in row or "tool_events" in row):
         return agent_trace.NAME
+    if tracelab.EVENTS_FIELD in row and "round_id" in row:
+        return tracelab.NAME
     if "input_length" in row:
         return mooncake.NAME
     return None

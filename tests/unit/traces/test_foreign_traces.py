@@ -1,4 +1,4 @@
-"""Mooncake, Weka, Claude Code and mini-SWE-agent: what is taken over, and what is left behind."""
+"""Readers of what other programs wrote: what is taken over, and what is left behind."""
 
 import json
 from collections.abc import Callable
@@ -8,21 +8,30 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trace_rows import claude_rows, lines, mini_document, mooncake_rows, weka_document
+from trace_rows import (
+    claude_rows,
+    lines,
+    mini_document,
+    mooncake_rows,
+    tracelab_rows,
+    weka_document,
+)
 
-from tao_coordinator.traces import claude_code, mini_swe_agent, mooncake, weka
+from tao_coordinator.traces import claude_code, mini_swe_agent, mooncake, tracelab, weka
 from tao_coordinator.traces.records import MalformedTrace, Trace
 
 READERS: dict[str, Callable[[str, str], Trace]] = {
     "claude-code": claude_code.read,
     "mini-swe-agent": mini_swe_agent.read,
     "mooncake": mooncake.read,
+    "tracelab": tracelab.read,
     "weka": weka.read,
 }
 TEXTS = {
     "claude-code": lines(claude_rows()),
     "mini-swe-agent": json.dumps(mini_document()),
     "mooncake": lines(mooncake_rows()),
+    "tracelab": lines(tracelab_rows()),
     "weka": json.dumps(weka_document()),
 }
 
@@ -128,6 +137,8 @@ def test_claude_code_prompt_of_a_person_makes_a_persons_gap() -> None:
         {"timestamp": None},
         {"timestamp": "yesterday"},
         {"timestamp": 5},
+        {"timestamp": "0001-01-01T00:00:00Z"},
+        {"timestamp": "9999-12-31T00:00:00Z"},
         {"message": {"content": []}},
         {"message": {"id": "m1", "content": [3]}},
         {"message": {"id": "m1", "content": [{"type": "tool_use", "name": "x"}]}},

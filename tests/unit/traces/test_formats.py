@@ -12,6 +12,7 @@ from trace_rows import (
     lines,
     mini_document,
     mooncake_rows,
+    tracelab_rows,
     weka_document,
 )
 
@@ -25,6 +26,7 @@ EXAMPLES = {
     "claude-code": lines(claude_rows()),
     "mini-swe-agent": json.dumps(mini_document(), indent=2),
     "mooncake": lines(mooncake_rows()),
+    "tracelab": lines(tracelab_rows()),
     "weka": json.dumps(weka_document()),
 }
 
