@@ -171,7 +171,7 @@ _WHY: Final = {
     _LONG_EQUAL: _DEAR,
     _LONG_UNEQUAL: _DEAR,
     _LONG_LOST: _DEAR,
-    _LONG_FORKED: "A child's credit lies where its parent is: both rules send it there.",
+    _LONG_FORKED: "open: it changes its sign from seed to seed",
     _SMALL_LOST: _CHEAP,
     _SMALL_ADDED: _CHEAP,
 }
