@@ -3,7 +3,7 @@
 import argparse
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ from tao_coordinator.cli.seeds import read_seeds
 from tao_coordinator.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from tao_coordinator.study.study import Outcome, Study, StudyOptions
+    from tao_coordinator.study.study import Outcome, StudyOptions
 
 
 EXIT_INCOMPLETE = 1
@@ -101,7 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
         names = list(STUDIES)
     studies = [find(STUDIES, name) for name in names]
     options = _options(arguments)
-    _require_used(options.traces, studies)
+    _require_known(options.traces)
     if not arguments.no_plots:
         _require_matplotlib()
     for study in studies:
@@ -196,19 +196,20 @@ def _options(arguments: argparse.Namespace) -> "StudyOptions":
     )
 
 
-def _require_used(traces: Mapping[str, str], studies: "Sequence[Study]") -> None:
-    """Refuse traces for workloads that none of the studies runs."""
+def _require_known(workloads: Iterable[str]) -> None:
+    """Refuse what no study runs; what only others run is left unused: the flags can stay."""
+    from tao_coordinator.study.studies import STUDIES
     from tao_coordinator.study.study import StudyOptions
 
-    if not traces:
+    wanted = set(workloads)
+    if not wanted:
         return
+    studies = STUDIES.values()
     known = {cell.workload.name for study in studies for cell in study.make_cells(StudyOptions())}
-    for name in traces:
-        if name not in known:
-            raise ConfigurationError(
-                f"--trace {name}=...: no such workload; what is run here has "
-                f"{', '.join(sorted(known))}"
-            )
+    for name in sorted(wanted - known):
+        raise ConfigurationError(
+            f"--trace {name}=...: no such workload; studies run {', '.join(sorted(known))}"
+        )
 
 
 def _command(arguments: argparse.Namespace, name: str) -> str:

@@ -167,4 +167,3 @@ def _is_oversize(state: State, turn: Turn) -> bool:
         if budget is None or state.need_tokens(turn, backend) + growth <= budget:
             return False
     return True
-
