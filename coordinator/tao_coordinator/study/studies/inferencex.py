@@ -84,7 +84,7 @@ def _cells(options: StudyOptions) -> list[Cell]:
 
 
 _ROOMY: Final = (
-    "one seed, and nobody is held: only where new sessions are put differs; open: what seeds "
+    "nobody is held: only where new sessions are put differs; open: what seeds "
     "differ by"
 )
 _FULL: Final = (
@@ -105,7 +105,7 @@ _WHY: Final = {
     ("4.4M tokens", 16): (_ROOMY, "first here too", "first here too"),
     ("4.4M tokens", 32): (_ROOMY, _ROOMY, _ROOMY),
     ("4.4M tokens", 64): (
-        "one seed; `tao` holds new sessions for the growth that it reserves; open: what seeds "
+        "`tao` holds new sessions for the growth that it reserves; open: what seeds "
         "differ by, and how the paper gains",
         _FULL,
         "first here too",
