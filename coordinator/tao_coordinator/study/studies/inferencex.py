@@ -84,8 +84,7 @@ def _cells(options: StudyOptions) -> list[Cell]:
 
 
 _ROOMY: Final = (
-    "nobody is held: only where new sessions are put differs; open: what seeds "
-    "differ by"
+    "nobody is held: only where new sessions are put differs; open: what seeds differ by"
 )
 _FULL: Final = (
     "`tao` holds new sessions for the growth that it reserves, which makes the "

@@ -165,13 +165,15 @@ def _fleet_cells(options: StudyOptions) -> list[Cell]:
 
 
 _FEW_COMPETE: Final = "Residents go home without a plan here, so few sessions compete at a time."
-_DEAR: Final = "A context has 80,000 tokens: each one kept or lost is seconds of prefill."
-_CHEAP: Final = "A context has 17,000 tokens: making it again costs little, whoever goes first."
+_SWINGS: Final = (
+    "open: seeds 1-3 were 2 to 8 % for joint in task mean; the sign changes with the seed"
+)
+_CHEAP: Final = "a context has 17,000 tokens: making it again costs little, whoever goes first"
 _WHY: Final = {
-    _LONG_EQUAL: _DEAR,
-    _LONG_UNEQUAL: _DEAR,
-    _LONG_LOST: _DEAR,
-    _LONG_FORKED: "open: it changes its sign from seed to seed",
+    _LONG_EQUAL: _SWINGS,
+    _LONG_UNEQUAL: "open: the sign changes with the seed",
+    _LONG_LOST: "open: the sign changes with the seed",
+    _LONG_FORKED: "open: the sign changes with the seed",
     _SMALL_LOST: _CHEAP,
     _SMALL_ADDED: _CHEAP,
 }
