@@ -25,6 +25,9 @@ DEFAULT_PRESSURE: Final = 1.2
 FLEETS_MAX: Final = 4
 """Sizes of the fleet that are tried to see how many backends could be saved."""
 
+END_AFTER_ARRIVAL_S: Final = 5e5
+"""Modelled time that the last session to arrive has at least; a trace may span months."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaySettings:
@@ -131,7 +134,8 @@ def make_plan(settings: ReplaySettings) -> ReplayPlan:
     scripts = workload.recorded()
     recorded = len(scripts)
     number = recorded if settings.sessions is None else settings.sessions
-    if settings.as_arrived and any(script.arrival_s is None for script in scripts):
+    arrivals_s = [script.arrival_s for script in scripts if script.arrival_s is not None]
+    if settings.as_arrived and len(arrivals_s) < recorded:
         raise ConfigurationError("--as-arrived: the trace does not tell when its sessions arrived")
     base = Cell(
         panel="",
@@ -149,6 +153,8 @@ def make_plan(settings: ReplaySettings) -> ReplayPlan:
     workers_wanted = 0 if settings.as_arrived else base.num_workers()
     workers = min(workers_wanted, number)
     base = replace(base, workers=workers or None, pressure=None, as_arrived=settings.as_arrived)
+    if settings.as_arrived and max(arrivals_s) > END_AFTER_ARRIVAL_S:
+        base = replace(base, end_s=max(arrivals_s) + END_AFTER_ARRIVAL_S)
     room = settings.num_backends * max(1, pool - workload.shared_tokens())
     footprint = workload.footprint_tokens()
     trace = workload.trace_read()

@@ -66,6 +66,17 @@ def test_arrivals_take_the_place_of_workers(tmp_path: Path) -> None:
     assert all(cell.as_arrived and cell.workers is None for cell in plan.cells)
 
 
+def test_last_session_of_a_trace_that_spans_months_is_run_too(tmp_path: Path) -> None:
+    trace = write_trace(tmp_path / "t.jsonl", sessions=2)
+    rows = [json.loads(line) for line in trace.read_text().splitlines()]
+    late_ms = {"s0": 0, "s1": 72 * 86_400_000}
+    assert {row["session_id"] for row in rows} == set(late_ms)
+    told = [row | {"timestamp": late_ms[row["session_id"]]} for row in rows]
+    trace.write_text("".join(json.dumps(row) + "\n" for row in told))
+    plan = make_plan(settings(trace, as_arrived=True))
+    assert all(cell.end_s > 73 * 86_400 for cell in plan.cells)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
