@@ -89,6 +89,8 @@ class Cell:
     is_window: bool = False
     """Measured are the turns asked for from `warm_s` to `end_s`; what runs still at the end is no
     failure."""
+    has_fixed_end: bool = False
+    """Cut at `end_s` on purpose as well, but all turns count. Changes nothing of the run."""
     x: float = 0.0
     """Where the cell stands on the axis of its study's plot."""
 
@@ -96,7 +98,7 @@ class Cell:
     def cell_id(self) -> str:
         """Digest of everything that determines the run."""
         facts = asdict(self)
-        for name in ("panel", "arm", "x"):
+        for name in ("panel", "arm", "has_fixed_end", "x"):
             del facts[name]
         if isinstance(self.engine, EngineConstants):
             if PRESETS.get(self.engine.name) == self.engine:
@@ -114,6 +116,11 @@ class Cell:
             del facts["evicts_whole"]
         text = json.dumps([REVISION, facts], sort_keys=True)
         return hashlib.blake2b(text.encode(), digest_size=10).hexdigest()
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether sessions that have not ended at `end_s` are what was wanted."""
+        return self.is_window or self.has_fixed_end
 
     @property
     def specs(self) -> tuple[BackendSpec, ...]:

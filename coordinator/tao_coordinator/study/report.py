@@ -91,16 +91,16 @@ def _panel(outcome: Outcome, panel: str) -> list[str]:
     columns, arms = outcome.study.columns, outcome.arms(panel)
     shown = [c for c in columns if any(outcome.values(panel, a, c.measure) for a in arms)]
     rows = [["policy", *(column.title for column in shown)]]
+    cell, first = outcome.of(panel, arms[0])[0]
     for arm in arms:
         name = f"**{arm}**" if arm == OURS else arm
         left = sum(r.measures.get("unfinished", 0.0) for _, r in outcome.of(panel, arm))
-        if left:
+        if left and not cell.is_cut:
             name += f" ({left:.0f} sessions not finished)"
         rows.append([name, *(_cell(outcome, panel, arm, column) for column in shown)])
-    cell, first = outcome.of(panel, arms[0])[0]
     workers = first.measures.get("workers", 0.0)
     facts = f"{first.measures.get('sessions', 0.0):.0f} sessions a seed"
-    if cell.is_window:
+    if cell.is_cut:
         # More were served: those that had not ended when the run was cut.
         ended = mean_interval(list(outcome.values(panel, arms[0], "sessions").values())).value
         facts = f"{ended:.0f} ended a seed under {arms[0]}"

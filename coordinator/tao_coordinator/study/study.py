@@ -217,11 +217,17 @@ class Outcome:
         )
 
     def best(self, panel: str, arms: Sequence[str], column: Column) -> str | None:
-        """The arm with the best mean of a measure; arms that left sessions unserved are out."""
+        """The arm with the best mean of a measure; arms that left sessions unserved are out.
+
+        Runs that are cut on purpose leave some in every arm.
+        """
         served = [
             arm
             for arm in arms
-            if not any(r.measures.get("unfinished", 0.0) for _, r in self.of(panel, arm))
+            if all(
+                cell.is_cut or not result.measures.get("unfinished", 0.0)
+                for cell, result in self.of(panel, arm)
+            )
         ]
         scored = [(self.interval(panel, arm, column).value, arm) for arm in served]
         scored = [(value, arm) for value, arm in scored if value == value]

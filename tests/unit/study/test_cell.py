@@ -11,7 +11,8 @@ from tao_coordinator.study.policy_choice import PolicyChoice
 
 
 def test_id_is_what_determines_the_run_and_nothing_else() -> None:
-    assert replace(SMALL, panel="other", arm="x", x=3.0).cell_id == SMALL.cell_id
+    shown = replace(SMALL, panel="other", arm="x", x=3.0, has_fixed_end=True)
+    assert shown.cell_id == SMALL.cell_id
     others = {
         replace(SMALL, seed=2).cell_id,
         replace(SMALL, told_ratio=1.3).cell_id,

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 from study_cells import SMALL
@@ -78,6 +79,58 @@ def test_sessions_of_a_window_are_those_that_ended_in_it() -> None:
     assert "\n13 sessions a seed, 64 workers.\n" in report.markdown(found, "")
     cut = replace(found, cells=[replace(cell, is_window=True) for cell in found.cells])
     assert "\n13 ended a seed under tao, 64 workers.\n" in report.markdown(cut, "")
+
+
+def test_runs_that_are_cut_on_purpose_may_leave_sessions_and_be_the_best() -> None:
+    """Like a window, but all turns count: `cliff` measures one hour."""
+    found = outcome()
+    for result in found.results:
+        result.measures |= {"sessions": 13.0, "unfinished": 5.0}
+    claim = Claim("rate", "2x", "small", "tao", ("slow",), TOKENS)
+    found = replace(found, study=replace(found.study, claims=(claim,)))
+    text = report.markdown(found, "")
+    assert "| rate | 2x | no rival finished |" in text
+    assert "| slow (10 sessions not finished) |" in text
+    cut = replace(found, cells=[replace(cell, has_fixed_end=True) for cell in found.cells])
+    text = report.markdown(cut, "")
+    assert "| rate | 2x | +100.0 % [+100.0, +100.0] (slow) |" in text
+    assert "\n13 ended a seed under tao, open loop.\n" in text
+    assert "not finished" not in text
+
+
+RUN_LIMIT_S = 7_200.0
+"""Studies that end a run earlier mean to measure a part of it."""
+
+
+@pytest.mark.parametrize("study", STUDIES.values(), ids=lambda study: study.name)
+def test_every_claim_about_a_ratio_can_be_computed(study: Study) -> None:
+    """Also where a study cuts its runs, which leaves sessions that have not ended."""
+    cells = study.make_cells(StudyOptions(seeds=(1,)))
+    measures = {claim.column.measure: 2.0 for claim in study.claims}
+    results = [
+        CellResult(
+            cell.cell_id,
+            measures | {"unfinished": 3.0 if cell.end_s <= RUN_LIMIT_S else 0.0, "sessions": 8.0},
+            {"0": 2.0},
+        )
+        for cell in cells
+    ]
+    facts = report.as_json(Outcome(study, StudyOptions(seeds=(1,)), cells, results), "")
+    claims = cast("list[dict[str, Any]]", facts["claims"])
+    assert len(claims) == len(study.claims)
+    assert [c["here"]["value"] for c in claims if c["is_ratio"]] == [
+        1.0 for claim in study.claims if claim.rivals
+    ]
+
+
+@pytest.mark.parametrize("study", STUDIES.values(), ids=lambda study: study.name)
+def test_batches_are_compared_by_the_rate_of_the_whole_run(study: Study) -> None:
+    """Where all start at once, the other rate is over the first half of each arm's own time."""
+    cells = study.make_cells(StudyOptions(seeds=(1,)))
+    batches = {cell.panel for cell in cells if cell.workers and cell.workers >= cell.sessions}
+    rates = [claim for claim in study.claims if claim.rivals and claim.column == TOKENS]
+    assert not [claim.what for claim in rates if claim.panel in batches]
+    assert not batches or TOKENS not in study.versus
 
 
 def test_json_holds_every_seed_and_no_nan() -> None:

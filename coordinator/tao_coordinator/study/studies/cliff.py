@@ -74,6 +74,7 @@ def cliff_cells(options: StudyOptions) -> list[Cell]:
             num_backends=PODS,
             pressure=point.pressure,
             end_s=3_600.0,
+            has_fixed_end=True,
             warm_s=600.0,
             x=point.pressure,
         )
