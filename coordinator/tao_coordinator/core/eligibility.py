@@ -22,6 +22,19 @@ class Eligible(NamedTuple):
     none."""
     pool_tokens_min: int | None
     """The smallest of their known pools; `None`: none is known."""
+    sure: list[Backend]
+    """Those that answered their last poll; all, if none has."""
+
+    def preferred(self, input_tokens: int) -> list[Backend]:
+        """Of those that fit, the ones that answered their last poll; all, if none has.
+
+        Calls that fail leave a dying backend empty: to every rule it then looks best, and would
+        swallow who waits until it is given up.
+        """
+        if self.sure is self.backends:
+            return self.fitting(input_tokens)
+        fitting = self.fitting(input_tokens)
+        return [b for b in fitting if not b.failures] or fitting
 
     def fitting(self, input_tokens: int) -> list[Backend]:
         """Those whose whole pool could hold such a prompt and a token of output; all, if none."""
@@ -55,7 +68,7 @@ class Eligibility:
         return found
 
     def fleet_changed(self) -> None:
-        """A backend came, went, changed its health, its models or its pool."""
+        """A backend came, went, changed its health, its models or its pool, missed a poll."""
         self._known.clear()
 
     def check(self) -> None:
@@ -68,4 +81,10 @@ class Eligibility:
         pools = [b.capacity_tokens for b in backends]
         known = [pool for pool in pools if pool is not None]
         is_known = known and len(known) == len(pools)
-        return Eligible(backends, max(known) if is_known else None, min(known, default=None))
+        sure = [b for b in backends if not b.failures]
+        return Eligible(
+            backends,
+            max(known) if is_known else None,
+            min(known, default=None),
+            sure if 0 < len(sure) < len(backends) else backends,
+        )

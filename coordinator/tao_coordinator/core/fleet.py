@@ -128,7 +128,9 @@ def _note_life(state: State, backend: Backend, event: BackendSampled, now_s: flo
             backend.healthy = True
             state.fleet_changed()
             effects.append(_warn("backend_healthy", backend, f"{backend.base_url} answers"))
-    backend.failures = 0
+    if backend.failures:
+        backend.failures = 0
+        state.fleet_changed()
     before, now = backend.prefix_cache_queries_tokens, event.prefix_cache_queries_tokens
     if backend.healthy and before is not None and now is not None and now < before:
         ledger.lose_backend(state, backend, now_s)
@@ -160,6 +162,8 @@ def unreachable(state: State, event: BackendUnreachable, now_s: float) -> list[E
         return []
     backend.failures += 1
     backend.successes = 0
+    if backend.failures == 1:
+        state.fleet_changed()
     if not backend.healthy:
         if backend.sampled_s is None:
             return [_warn("backend_silent", backend, f"{backend.base_url}: {event.reason}")]

@@ -118,7 +118,9 @@ def finish(state: State, lease: Lease, report: LeaseReleased, now_s: float) -> N
         _learn(state, lease, report, served_by, now_s)
         state.cycle.ran(now_s - lease.granted_s)
         session.completed_s = now_s
-        served_by.failures = 0  # as good as an answer to a poll
+        if served_by.failures:
+            served_by.failures = 0  # as good as an answer to a poll
+            state.fleet_changed()
     runs_on_here = any(
         state.leases[other].backend_id == lease.backend_id for other in session.lease_ids
     )
@@ -270,10 +272,13 @@ def _learn(
     state: State, lease: Lease, report: LeaseReleased, backend: Backend, now_s: float
 ) -> None:
     session, typical = lease.session, state.typical
-    told_prompt, told_output, told_cached = _believed(state, backend, report)
-    prompt = lease.input_tokens if told_prompt is None else told_prompt
-    output = told_output or 0
-    if told_output is not None:
+    if not _is_possible(state, backend, report):
+        session.context_tokens = lease.input_tokens  # as was expected; the rest teaches nothing
+        session.turns += 1
+        return
+    prompt = report.input_tokens if report.input_tokens is not None else lease.input_tokens
+    output = report.output_tokens if report.output_tokens is not None else 0
+    if report.output_tokens is not None:
         known = min(output, _OUTPUT_TOKENS_MAX)
         typical.output_tokens += _GAIN_OUTPUT * (known - typical.output_tokens)
     context = prompt + output
@@ -286,22 +291,20 @@ def _learn(
     session.context_tokens = context
     session.turns += 1
     backend.rates.learn_decoding(
-        output_tokens=told_output, ttft_s=report.ttft_s, duration_s=report.duration_s
+        output_tokens=report.output_tokens, ttft_s=report.ttft_s, duration_s=report.duration_s
     )
+    told = report.cached_tokens
     is_certain = _is_hit_certain(backend, reply)
-    for known, cached in backend.reports.take(reply, told_cached, is_hit_certain=is_certain):
+    for known, cached in backend.reports.take(reply, told, is_hit_certain=is_certain):
         _learn_from_cache(state, backend, known, min(cached, known.prompt_tokens))
 
 
-def _believed(
-    state: State, backend: Backend, report: LeaseReleased
-) -> tuple[int | None, int | None, int | None]:
-    """Prompt, output and cached tokens as told; nothing of it where no pool could hold as much."""
-    told = (report.input_tokens, report.output_tokens, report.cached_tokens)
+def _is_possible(state: State, backend: Backend, report: LeaseReleased) -> bool:
+    """Whether a pool could hold what the reply tells, however wrong the pool's own report."""
+    prompt, cached = report.input_tokens or 0, report.cached_tokens or 0
     pools = (backend.capacity_override_tokens, backend.capacity_reported_tokens)
     most = state.parameters.capacity_factor_max * max(pool or 0 for pool in pools)
-    is_possible = not most or (report.input_tokens or 0) + (report.output_tokens or 0) <= most
-    return told if is_possible else (None, None, None)
+    return not most or max(prompt, cached) + (report.output_tokens or 0) <= most
 
 
 def _is_hit_certain(backend: Backend, reply: Reply) -> bool:

@@ -269,11 +269,15 @@ class State:
         return self.eligible(session)
 
     def eligible_for(self, turn: Turn) -> list[Backend]:
-        """The same, where the prompt fits the whole pool: elsewhere the engine would refuse it."""
+        """The same, where the prompt fits the whole pool: elsewhere the engine would refuse it.
+
+        Of these the ones that did not miss their last poll, if there are any.
+        """
         beside = self.eligible_beside_running(turn.session)
-        fitting = self.eligibility.of(turn.session.key.model).fitting(turn.input_tokens)
-        is_tied = len(beside) == 1 and any(b is beside[0] for b in fitting)
-        return beside if is_tied else fitting
+        of_model = self.eligibility.of(turn.session.key.model)
+        if len(beside) == 1 and any(b is beside[0] for b in of_model.fitting(turn.input_tokens)):
+            return beside
+        return of_model.preferred(turn.input_tokens)
 
     def activity(self, session_id: str) -> Activity:
         """Tools and waits of a session id; made on first use."""

@@ -506,6 +506,28 @@ def test_reply_of_absurd_length_makes_no_room_scarce() -> None:
     assert all(d.reason_of(d.ask(f"s{n}", 5_000)) == "planned" for n in range(3))
 
 
+def test_session_that_lies_moves_no_capacity() -> None:
+    d = EngineDriver(200_000)
+    backend = d.engine.state.backends["b0"]
+    for turn in range(1, 60):
+        for name in ("a", "b", "liar"):
+            tokens = 10_000 + 300 * turn
+            request_id = d.ask(name, tokens)
+            told = 10**9 if name == "liar" else tokens
+            d.done(request_id, input_tokens=told, output_tokens=0, cached_tokens=tokens - 300)
+    assert backend.capacity_factor == 1.0
+    assert backend.cached_tokens / backend.prompt_tokens > 0.95
+
+
+def test_reply_that_tells_more_cached_tokens_than_any_pool_holds_teaches_no_prefix() -> None:
+    d = EngineDriver(100_000)
+    for number in range(6):
+        request_id = d.ask(f"s{number}", 10_000)
+        d.done(request_id, input_tokens=None, output_tokens=0, cached_tokens=10**9)
+        d.end(f"s{number}")
+    assert d.engine.state.backends["b0"].shared_prefix.tokens == 0
+
+
 @pytest.mark.parametrize(("input_tokens", "output_tokens"), [(10**9, 0), (20_000, 10**9)])
 def test_reply_that_tells_more_tokens_than_any_pool_holds_empties_no_cache(
     input_tokens: int, output_tokens: int

@@ -53,7 +53,7 @@ def _place(state: State, turn: Turn, room: Room) -> Assignment | None:
     session = turn.session
     may_have_credit = session.last_backend_id is not None or session.parent_id is not None
     best: tuple[tuple[int, int], Backend] | None = None
-    for backend in state.eligible_beside_running(session):
+    for backend in state.eligible_for(turn):
         left, growth = room.left_for_new(backend), room.growth_beside(backend)
         # Whatever is shared, the reply needs room: a full backend is seen at a glance.
         if left < turn.output_tokens + growth or backend.backend_id in room.waited_for:

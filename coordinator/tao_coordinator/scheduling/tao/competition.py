@@ -78,7 +78,8 @@ def _credits(state: State, turns: Sequence[Turn], backends: Sequence[Backend]) -
 
 
 def _eligible(state: State, turns: Sequence[Turn], backends: Sequence[Backend]) -> Bool:
-    """[n, m] as `State.eligible_beside_running`."""
+    """[n, m] as `State.eligible_for`; whether a prompt fits is the budgets' business."""
+    is_any_in_doubt = any(b.failures for b in backends)
     live = [state.backends.get(b.backend_id) is b and b.usable for b in backends]
     by_model: dict[str, Bool] = {}
     rows: list[Bool] = []
@@ -93,5 +94,8 @@ def _eligible(state: State, turns: Sequence[Turn], backends: Sequence[Backend]) 
         if session.lease_ids and session.seat is not None:
             home = np.array([b.backend_id == session.seat.backend_id for b in backends], bool)
             row = row & home if (row & home).any() else row
+        if is_any_in_doubt:
+            preferred = {b.backend_id for b in state.eligible_for(turn)}
+            row = row & np.array([b.backend_id in preferred for b in backends], bool)
         rows.append(row)
     return np.array(rows, bool).reshape(len(turns), len(backends))

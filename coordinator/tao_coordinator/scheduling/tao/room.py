@@ -18,12 +18,6 @@ class Room:
     """Tokens of the assignments so far, by backend."""
     waited_for: set[str] = field(default_factory=set[str])
     """Backends that a turn ahead in the queue waits for: nobody behind it may take their room."""
-    in_doubt: set[str] = field(default_factory=set[str])
-    """Backends that have not answered the last poll, where others have: residents still go there.
-
-    Calls that fail leave a dying backend empty: to every rule it then looks best, and swallows who
-    waits until it is given up.
-    """
     growth: int = 0
     """Tokens reserved beside each seat where there is no host tier."""
     smallest_budget: int = UNLIMITED_TOKENS
@@ -38,12 +32,7 @@ class Room:
         state, left = self.state, self.left
         growth, ratio = state.growth_tokens(), state.parameters.budget_ratio
         smallest = UNLIMITED_TOKENS
-        num_usable = 0
         for name, backend in state.backends.items():
-            if backend.usable:
-                num_usable += 1
-                if backend.failures:
-                    self.in_doubt.add(name)
             pool = state.pool_tokens(backend)
             if pool is None:
                 left[name] = UNLIMITED_TOKENS
@@ -64,10 +53,6 @@ class Room:
                 room_tokens = host_seats.room_tokens(state, backend, state.host_growth_tokens)
                 self.host_left[name] = room_tokens
         self.growth, self.smallest_budget = growth, smallest
-        if len(self.in_doubt) == num_usable:
-            self.in_doubt.clear()
-        for name in self.in_doubt:
-            left[name] = min(left[name], 0)
 
     def growth_beside(self, backend: Backend) -> int:
         """Tokens reserved beside each seat of this backend, as `State.growth_beside`."""
@@ -151,7 +136,7 @@ def place_alone(state: State, turns: list[Turn], room: Room) -> list[Assignment]
         if not _is_oversize(state, turn):
             continue
         for backend in state.eligible_for(turn):
-            waited_for = backend.backend_id in room.waited_for | room.in_doubt
+            waited_for = backend.backend_id in room.waited_for
             if backend.is_empty and room.is_untouched(backend) and not waited_for:
                 room.take(backend, state.need_tokens(turn, backend))
                 found.append(Assignment(turn=turn, backend=backend, reason="alone"))

@@ -87,6 +87,43 @@ def test_backend_that_missed_a_poll_gets_nobody_new_while_others_answer() -> Non
     assert d.backend_of(d.ask("another", 10_000)) == "b0"
 
 
+def test_overdue_session_is_not_forced_where_a_poll_was_missed() -> None:
+    d = EngineDriver(40_000, 40_000)
+    d.done(d.ask("waits", 20_000), input_tokens=20_000)
+    d.evict("waits")
+    dying_call, other = d.ask("x", 20_000), d.ask("y", 20_000)
+    d.done(other, input_tokens=20_000)
+    assert d.reason_of(d.ask("y", 36_000)) == "resident", "its backend is over its budget"
+    held = d.ask("waits", 22_000)
+    d.idle(65.0)
+    assert held in d.held_ids()
+    dying = d.backend_of(dying_call)
+    d.step(BackendUnreachable(backend_id=dying, reason="timed out"))
+    d.done(dying_call, outcome=TurnOutcome.ERROR)
+    assert held in d.held_ids(), "forced in where a call has just failed"
+    d.resample(dying, capacity_tokens=40_000)
+    assert d.backend_of(held) == dying
+
+
+def test_doubt_concerns_whom_another_could_take() -> None:
+    d = EngineDriver(100_000, 400_000, models=("m",))
+    d.step(BackendAdded(backend_id="other", base_url="http://other"))
+    d.step(BackendSampled(backend_id="other", capacity_tokens=100_000, models=("n",)))
+    for name in ("other", "b1"):
+        d.step(BackendUnreachable(backend_id=name, reason="timed out"))
+    assert d.backend_of(d.ask("only there", 10_000, model="n")) == "other"
+    assert d.backend_of(d.ask("large", 200_000, model="m")) == "b1", "it fits nowhere else"
+    assert d.backend_of(d.ask("small", 10_000, model="m")) == "b0"
+
+
+def test_traffic_without_reuse_passes_a_doubtful_backend_by() -> None:
+    d = EngineDriver(400_000, 400_000)
+    d.engine.state.typical.passes_through = True
+    assert d.reason_of(d.ask("last", 1_000)) == "pass-through"
+    d.step(BackendUnreachable(backend_id="b1", reason="timed out"))
+    assert {d.backend_of(d.ask(f"n{n}", 1_000)) for n in range(6)} == {"b0"}
+
+
 def test_held_session_is_not_placed_where_a_poll_was_missed() -> None:
     d = EngineDriver(30_000, 30_000)
     first, second = d.ask("a", 14_000), d.ask("b", 14_000)
