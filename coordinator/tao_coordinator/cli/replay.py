@@ -14,7 +14,7 @@ from tao_coordinator.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from tao_coordinator.replay.findings import Findings
-    from tao_coordinator.replay.plan import ReplaySettings
+    from tao_coordinator.replay.plan import ReplayPlan, ReplaySettings
 
 
 def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -86,7 +86,8 @@ def _add_sessions(parser: argparse.ArgumentParser) -> None:
     load.add_argument(
         "--as-arrived",
         action="store_true",
-        help="start sessions when they arrived, for traces that tell",
+        help="start sessions when they arrived, for traces that tell; stretches of more than 6 h "
+        "(or --gap-max, if longer) in which none did are cut to that",
     )
     parser.add_argument(
         "--sessions",
@@ -122,7 +123,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Run `tao replay`."""
     from tao_coordinator.replay import findings as reading
     from tao_coordinator.replay.plan import make_plan
-    from tao_coordinator.simulation.trace_sessions import TURNS_MIN
     from tao_coordinator.study.sweep import ResultFile, default_jobs, sweep
 
     if arguments.jobs is not None and arguments.jobs < 1:
@@ -134,25 +134,7 @@ def run(arguments: argparse.Namespace) -> int:
         if file is not None and file.exists() and not file.is_file():
             raise ConfigurationError(f"{flag} {file} is no file")
     plan = make_plan(_settings(arguments))
-    tell_skipped(plan.skipped)
-    if plan.short_sessions:
-        print(
-            f"tao: {plan.short_sessions} of {plan.short_sessions + plan.recorded_sessions} sessions"
-            f" are left out: fewer than {TURNS_MIN} model calls with known prompts",
-            file=sys.stderr,
-        )
-    if plan.cut_sessions:
-        print(
-            f"tao: {plan.cut_sessions} sessions end early: a pool cannot hold them to their end",
-            file=sys.stderr,
-        )
-    load = "as they arrived"
-    if plan.workers:
-        load = f"{plan.workers} at a time, working set {plan.pressure:.2f} x the KV pools asked for"
-    print(
-        f"tao: {plan.recorded_sessions} recorded sessions, {load}, {len(plan.cells)} runs",
-        file=sys.stderr,
-    )
+    _tell(plan)
     results = sweep(
         plan.cells,
         ResultFile(arguments.keep, resume=True),
@@ -171,6 +153,39 @@ def run(arguments: argparse.Namespace) -> int:
         report.write_text(page.html(found, _command(arguments)), encoding="utf-8")
         print(f"tao: wrote {report}", file=sys.stderr)
     return 0
+
+
+def _tell(plan: "ReplayPlan") -> None:
+    """What is run, and what is left out."""
+    from tao_coordinator.simulation.trace_sessions import TURNS_MIN
+
+    tell_skipped(plan.skipped)
+    if plan.short_sessions:
+        print(
+            f"tao: {plan.short_sessions} of {plan.short_sessions + plan.recorded_sessions} sessions"
+            f" are left out: fewer than {TURNS_MIN} model calls with known prompts",
+            file=sys.stderr,
+        )
+    if plan.cut_sessions:
+        print(
+            f"tao: {plan.cut_sessions} sessions end early: a pool cannot hold them to their end",
+            file=sys.stderr,
+        )
+    if plan.quiet_stretches:
+        one = plan.quiet_stretches == 1
+        hours = f"{plan.quiet_s_max / 3600:g} h"
+        print(
+            f"tao: {plan.quiet_stretches} quiet {'stretch' if one else 'stretches'} longer than "
+            f"{hours} {'is' if one else 'are'} cut to {hours}",
+            file=sys.stderr,
+        )
+    load = "as they arrived"
+    if plan.workers:
+        load = f"{plan.workers} at a time, working set {plan.pressure:.2f} x the KV pools asked for"
+    print(
+        f"tao: {plan.recorded_sessions} recorded sessions, {load}, {len(plan.cells)} runs",
+        file=sys.stderr,
+    )
 
 
 def _settings(arguments: argparse.Namespace) -> "ReplaySettings":

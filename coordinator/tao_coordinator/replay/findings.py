@@ -204,7 +204,7 @@ def _sentences(plan: ReplayPlan, arms: Sequence[ArmFindings]) -> list[str]:
             f"Between tao ({ours.task_s.value:,.0f} s per task) and {best.arm} "
             f"({best.task_s.value:,.0f} s) no difference can be told apart from chance."
         )
-    found += _throughput(ours, others)
+    found += _throughput(plan, ours, others)
     working_set = ours.measures.get("working_set", plan.pressure)
     if working_set < 0.7 and plan.pressure < 0.7:
         found.append(
@@ -229,8 +229,13 @@ def _sentences(plan: ReplayPlan, arms: Sequence[ArmFindings]) -> list[str]:
     return found
 
 
-def _throughput(ours: ArmFindings, others: Sequence[ArmFindings]) -> list[str]:
-    """Of the whole run: until the last start a batch looks quick that is slow to its end."""
+def _throughput(plan: ReplayPlan, ours: ArmFindings, others: Sequence[ArmFindings]) -> list[str]:
+    """Of the whole run: until the last start a batch looks quick that is slow to its end.
+
+    Nothing without workers: what sessions put out that start by the clock is how fast they came.
+    """
+    if not plan.workers:
+        return []
     rates = [
         (arm.measures[TOKENS_RUN.measure], arm.arm)
         for arm in others
@@ -244,9 +249,11 @@ def _throughput(ours: ArmFindings, others: Sequence[ArmFindings]) -> list[str]:
     compared = f"{abs(more):.0f} % {'more' if more >= 0 else 'less'} than"
     if abs(more) < 0.5:
         compared = "as many as"
+    seeds = len(set(plan.settings.seeds))
+    runs = "one run each" if seeds == 1 else f"means of {seeds} runs each"
     return [
         f"Over the whole run the fleet puts out {rate:,.0f} tokens/s under tao, {compared} under "
-        f"{name}, the most of the others ({most:,.0f})."
+        f"{name}, the most of the others ({most:,.0f}): {runs}, without an interval."
     ]
 
 

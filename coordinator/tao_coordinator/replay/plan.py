@@ -1,16 +1,19 @@
 """Which runs answer the question, for a trace, a fleet and a list of policies."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from tao_coordinator.errors import ConfigurationError
 from tao_coordinator.replay.as_recorded import AsRecorded, as_recorded
+from tao_coordinator.simulation.agent_script import SessionScript
 from tao_coordinator.simulation.engine_constants import EngineConstants
 from tao_coordinator.simulation.fleet import BLOCK_SIZE
 from tao_coordinator.simulation.trace_sessions import TURNS_MIN
 from tao_coordinator.study.cell import Cell
 from tao_coordinator.study.policy_choice import PolicyChoice
+from tao_coordinator.study.quiet import without_quiet
 from tao_coordinator.study.workload_choice import WorkloadChoice
 from tao_coordinator.traces.records import MalformedTrace, Skipped
 
@@ -27,6 +30,9 @@ FLEETS_MAX: Final = 4
 
 END_AFTER_ARRIVAL_S: Final = 5e5
 """Modelled time that the last session to arrive has at least; a trace may span months."""
+QUIET_S_MAX: Final = 6 * 3600.0
+"""Sessions as they arrived: longer stretches without an arrival are cut to this, or to the longest
+pause that a session may make. Few fleets are busy for longer with nobody new."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +110,10 @@ class ReplayPlan:
     """Such as cannot: too few model calls with a known prompt."""
     cut_sessions: int
     """Such as outgrow a pool: they end before the model call that no backend could take."""
+    quiet_s_max: float
+    """What longer stretches without an arrival are cut to."""
+    quiet_stretches: int
+    """So many were cut."""
     as_recorded: AsRecorded | None
     """How the sessions fared; `None`: the trace does not tell."""
     skipped: Skipped
@@ -118,25 +128,11 @@ def make_plan(settings: ReplaySettings) -> ReplayPlan:
         MalformedTrace: nothing in the trace can be run.
         OSError: it cannot be read.
     """
-    workload = WorkloadChoice(
-        name="trace",
-        trace=settings.trace,
-        trace_digest=settings.trace_digest,
-        trace_format=settings.trace_format,
-        trace_shared_tokens=settings.shared_tokens,
-        gap_s_max=settings.gap_s_max,
-        turns_max=settings.turns_max,
-        context_tokens_max=settings.context_tokens_max,
-        as_recorded=settings.sessions is None,
-    )
     pool = settings.capacity_tokens or settings.engine.kv_capacity_tokens
-    workload, cut_sessions = _fitting(workload, settings.policies, pool)
+    workload, cut_sessions = _fitting(_workload(settings), settings.policies, pool)
     scripts = workload.recorded()
     recorded = len(scripts)
     number = recorded if settings.sessions is None else settings.sessions
-    arrivals_s = [script.arrival_s for script in scripts if script.arrival_s is not None]
-    if settings.as_arrived and len(arrivals_s) < recorded:
-        raise ConfigurationError("--as-arrived: the trace does not tell when its sessions arrived")
     base = Cell(
         panel="",
         arm="",
@@ -152,9 +148,10 @@ def make_plan(settings: ReplaySettings) -> ReplayPlan:
     )
     workers_wanted = 0 if settings.as_arrived else base.num_workers()
     workers = min(workers_wanted, number)
-    base = replace(base, workers=workers or None, pressure=None, as_arrived=settings.as_arrived)
-    if settings.as_arrived and max(arrivals_s) > END_AFTER_ARRIVAL_S:
-        base = replace(base, end_s=max(arrivals_s) + END_AFTER_ARRIVAL_S)
+    base = replace(base, workers=workers or None, pressure=None)
+    quiet_s_max, quiet_stretches = max(QUIET_S_MAX, settings.gap_s_max), 0
+    if settings.as_arrived:
+        base, quiet_stretches = _as_arrived(base, scripts, quiet_s_max)
     room = settings.num_backends * max(1, pool - workload.shared_tokens())
     footprint = workload.footprint_tokens()
     trace = workload.trace_read()
@@ -169,9 +166,39 @@ def make_plan(settings: ReplaySettings) -> ReplayPlan:
         recorded_sessions=recorded,
         short_sessions=len(trace.sessions) - recorded,
         cut_sessions=cut_sessions,
+        quiet_s_max=quiet_s_max,
+        quiet_stretches=quiet_stretches,
         as_recorded=as_recorded(trace.sessions, TURNS_MIN, settings.gap_s_max),
         skipped=trace.skipped,
     )
+
+
+def _workload(settings: ReplaySettings) -> WorkloadChoice:
+    return WorkloadChoice(
+        name="trace",
+        trace=settings.trace,
+        trace_digest=settings.trace_digest,
+        trace_format=settings.trace_format,
+        trace_shared_tokens=settings.shared_tokens,
+        gap_s_max=settings.gap_s_max,
+        turns_max=settings.turns_max,
+        context_tokens_max=settings.context_tokens_max,
+        as_recorded=settings.sessions is None,
+    )
+
+
+def _as_arrived(
+    base: Cell, scripts: Sequence[SessionScript], quiet_s_max: float
+) -> tuple[Cell, int]:
+    """Sessions start by the clock of the trace; how many of its stretches are cut, too."""
+    arrivals_s = [script.arrival_s for script in scripts if script.arrival_s is not None]
+    if len(arrivals_s) < len(scripts):
+        raise ConfigurationError("--as-arrived: the trace does not tell when its sessions arrived")
+    starts_s, cut = without_quiet(arrivals_s, quiet_s_max)
+    cell = replace(base, as_arrived=True, quiet_s_max=quiet_s_max if cut else math.inf)
+    if starts_s[-1] > END_AFTER_ARRIVAL_S:
+        cell = replace(cell, end_s=starts_s[-1] + END_AFTER_ARRIVAL_S)
+    return cell, cut
 
 
 def _fitting(

@@ -26,6 +26,7 @@ from tao_coordinator.simulation.run_record import RunRecord
 from tao_coordinator.simulation.synthetic import poisson_arrivals
 from tao_coordinator.study.measures import hit_rate_middle, measure
 from tao_coordinator.study.policy_choice import PolicyChoice, Scene
+from tao_coordinator.study.quiet import without_quiet
 from tao_coordinator.study.recovery import recovery_s
 from tao_coordinator.study.watches import WATCHES
 from tao_coordinator.study.watches.watch import Series
@@ -65,6 +66,8 @@ class Cell:
     """Open loop instead."""
     as_arrived: bool = False
     """Open loop by the arrival times that the trace has recorded."""
+    quiet_s_max: float = math.inf
+    """Of these, longer stretches without an arrival are cut to this."""
     worker_changes: tuple[tuple[float, int], ...] = ()
     told_ratio: float = 1.0
     """Reported capacity over true capacity."""
@@ -114,6 +117,8 @@ class Cell:
             del facts["max_sequences"]
         if not self.evicts_whole:
             del facts["evicts_whole"]
+        if math.isinf(self.quiet_s_max):  # as before stretches were cut
+            del facts["quiet_s_max"]
         text = json.dumps([REVISION, facts], sort_keys=True)
         return hashlib.blake2b(text.encode(), digest_size=10).hexdigest()
 
@@ -172,10 +177,10 @@ class Cell:
         """
         if self.as_arrived:
             times = [session.arrival_s for session in sessions]
-            known = sorted(time_s for time_s in times if time_s is not None)
+            known = [time_s for time_s in times if time_s is not None]
             if len(known) < len(times):
                 raise ConfigurationError("the trace does not tell when its sessions arrived")
-            return OpenLoop(arrivals_s=tuple(time_s - known[0] for time_s in known))
+            return OpenLoop(arrivals_s=without_quiet(known, self.quiet_s_max)[0])
         if self.arrivals_per_s is not None:
             return OpenLoop(
                 arrivals_s=poisson_arrivals(self.arrivals_per_s, self.sessions, self.seed)

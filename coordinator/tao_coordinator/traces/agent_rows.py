@@ -32,7 +32,7 @@ class CallRow:
 
     request_id: str
     key: Key
-    turn: int
+    turn: int | None
     arrival_s: float | None
     timestamp_s: float | None
     wait_for: tuple[str, ...]
@@ -152,7 +152,7 @@ def _call(row: Row) -> CallRow:
     return CallRow(
         request_id=fields.text(row, "request_id"),
         key=key,
-        turn=int(turn or 0),
+        turn=None if turn is None else int(turn),
         arrival_s=fields.seconds(row, "arrival_ms", per_second=_MS),
         timestamp_s=fields.instant_s(row, "timestamp", per_second=_MS),
         wait_for=tuple(

@@ -28,7 +28,6 @@ from tao_coordinator.traces.records import (
 
 NAME: Final = "agent-trace"
 _CLOCK_SLACK_S: Final = 1.0
-_REASON_CHARS_MAX: Final = 200
 
 
 def read(text: str, name: str) -> Trace:
@@ -95,21 +94,17 @@ class Reader:
         trace is read as it is. Clocks of two sessions cannot be compared, so a row of another one
         has only to be there.
         """
-        places = {
-            row.request_id: (row.key, (row.turn, number)) for number, (_, row) in enumerate(fresh)
-        }
+        places = {row.request_id: (number, row) for number, (_, row) in enumerate(fresh)}
         for where, row in fresh:
-            key, place = places[row.request_id]
             for wait in () if row.release_is_told else row.wait_for:
-                other, its_place = places.get(wait, (None, place))
                 if wait not in self._seen and wait not in self._left_out:
                     skipped.add(where, f"wait_for: there is no row {wait[:80]!r}")
                     break
-                if other == key and its_place >= place:
+                if wait in places and _is_no_earlier(places[wait], places[row.request_id]):
                     skipped.add(where, f"wait_for: row {wait[:80]!r} does not come before it")
                     break
             else:
-                self._calls[key].append(row)
+                self._calls[row.key].append(row)
 
     def trace(self, name: str) -> Trace:
         """Everything that was read.
@@ -122,9 +117,7 @@ class Reader:
         """
         if not self._calls:
             what = "no model call in it yet" if self._is_journal else "no usable agent-trace row"
-            if self._skipped.count:
-                what += f" ({self._skipped.messages[0][:_REASON_CHARS_MAX]})"
-            raise MalformedTrace(f"{name}: {what}")
+            raise MalformedTrace(f"{name}: {what}{self._skipped.first_reason()}")
         journal = {k: v for k, v in self._calls.items() if all(map(journal_sessions.is_timed, v))}
         sessions = [
             _session(key.session_id, rows)
@@ -136,8 +129,26 @@ class Reader:
         return Trace(format=NAME, sessions=tuple(sessions), skipped=self._skipped)
 
 
+def _is_no_earlier(other: tuple[int, CallRow], one: tuple[int, CallRow]) -> bool:
+    """Whether a row of the same session, with its place in the file, does not precede another."""
+    (its_place, its_row), (place, row) = other, one
+    if its_row.key != row.key:
+        return False
+    if its_row.turn is not None and row.turn is not None:
+        return (its_row.turn, its_place) >= (row.turn, place)
+    return its_place >= place
+
+
+def _in_order(rows: list[CallRow]) -> list[CallRow]:
+    """By turn; a row that does not tell it stays behind the one before it in the file."""
+    turns: list[int] = []
+    for row in rows:
+        turns.append(row.turn if row.turn is not None else turns[-1] if turns else 0)
+    return [rows[number] for number in sorted(range(len(rows)), key=turns.__getitem__)]
+
+
 def _session(session_id: str, rows: list[CallRow]) -> SessionRecord:
-    rows.sort(key=lambda row: row.turn)
+    rows = _in_order(rows)
     ends: dict[str, float] = {}
     turns: list[TurnRecord] = []
     first_s = rows[0].timestamp_s

@@ -82,7 +82,8 @@ def read(text: str, name: str) -> Trace:
             skipped.add(where, str(error))
     sessions = [_session(chain) for chain in chains.values() if chain.messages]
     if not sessions:
-        raise MalformedTrace(f"{name}: no model call of Claude Code")
+        reason = skipped.to_value().first_reason()
+        raise MalformedTrace(f"{name}: no model call of Claude Code{reason}")
     return Trace(format=NAME, sessions=tuple(sessions), skipped=skipped.to_value())
 
 

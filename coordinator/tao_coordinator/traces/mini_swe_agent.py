@@ -58,7 +58,8 @@ def read(text: str, name: str) -> Trace:
         except FieldError as error:
             skipped.add(f"message {number}", str(error))
     if not reader.turns:
-        raise MalformedTrace(f"{name}: no dated reply of mini-SWE-agent")
+        reason = skipped.to_value().first_reason()
+        raise MalformedTrace(f"{name}: no dated reply of mini-SWE-agent{reason}")
     model = fields.row(config, "model").get("model_name")
     session = SessionRecord(
         session_id=session_id,

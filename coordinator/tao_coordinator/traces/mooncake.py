@@ -47,7 +47,7 @@ def read(text: str, name: str) -> Trace:
             continue
         turns[session_id] = [*earlier, turn]
     if not turns:
-        raise MalformedTrace(f"{name}: no usable Mooncake row")
+        raise MalformedTrace(f"{name}: no usable Mooncake row{skipped.to_value().first_reason()}")
     sessions = tuple(
         SessionRecord(
             session_id=session_id, turns=tuple(rows), arrival_s=arrivals_s[session_id], source=NAME

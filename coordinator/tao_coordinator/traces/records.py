@@ -11,6 +11,7 @@ from tao_coordinator.errors import CoordinatorError
 
 SKIPPED_SHOWN_MAX = 20
 """Messages about damaged rows that are kept; all are counted."""
+_REASON_CHARS_MAX = 200
 
 
 class MalformedTrace(CoordinatorError, ValueError):
@@ -87,6 +88,10 @@ class Skipped:
     count: int = 0
     messages: tuple[str, ...] = ()
     """What was wrong with the first of them."""
+
+    def first_reason(self) -> str:
+        """Bracketed, to end a message that nothing could be used; empty: nothing was wrong."""
+        return f" ({self.messages[0][:_REASON_CHARS_MAX]})" if self.messages else ""
 
     def __add__(self, other: "Skipped") -> "Skipped":
         """Both together."""

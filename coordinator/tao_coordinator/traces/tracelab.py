@@ -9,7 +9,7 @@ traces of one's own have both: command heads are taken over, and whose sub-agent
 
 from bisect import bisect_left
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from tao_coordinator.core.command_head import command_head
 from tao_coordinator.traces import fields
@@ -33,6 +33,14 @@ _SUB_AGENTS: Final = "/subagents/"
 _HARNESSES: Final = {"claude": "claude-code", "codex": "codex"}
 
 
+class _Key(NamedTuple):
+    """What one session has to itself: ids alone come again in other projects and files."""
+
+    session_id: str
+    project: str
+    session_file: str
+
+
 @dataclass(frozen=True, slots=True)
 class _Span:
     """When a call was asked for and over; Unix times."""
@@ -48,6 +56,8 @@ class _Span:
 class _Round:
     """One row."""
 
+    where: str
+    """For messages."""
     request_id: str
     span: _Span
     input_tokens: int | None
@@ -66,6 +76,19 @@ class _Chain:
     model: str = ""
     rounds: list[_Round] = field(default_factory=list[_Round])
 
+    def leave_strays_out(self, skipped: SkippedRows) -> None:
+        """Only rows of one age are of one session: the middle one says of which."""
+        middle_s = sorted(found.span.asked_s for found in self.rounds)[len(self.rounds) // 2]
+        kept: list[_Round] = []
+        for found in self.rounds:
+            off_s = abs(found.span.asked_s - middle_s)
+            if off_s <= fields.DURATION_S_MAX / 2:
+                kept.append(found)
+            else:
+                why = f"{EVENTS_FIELD} lie {off_s:.0f} s from most of the session"
+                skipped.add(found.where, why)
+        self.rounds = kept
+
 
 def read(text: str, name: str) -> Trace:
     """Read all sessions; sub-agents that can be told are sessions with a parent.
@@ -78,36 +101,60 @@ def read(text: str, name: str) -> Trace:
         MalformedTrace: not one usable row.
     """
     skipped = SkippedRows()
-    chains: dict[str, _Chain] = {}
-    seen: set[str] = set()
+    chains: dict[_Key, _Chain] = {}
+    seen: set[tuple[_Key, str]] = set()
     for where, line in fields.lines_of(text):
         try:
             row = fields.parse_row(line)
-            found = _round(row, where, skipped)
-            if found.request_id in seen:
+            round_id = _round_id(row)
+            found = _round(row, round_id, where, skipped)
+            key = _Key(
+                fields.text(row, "session_id"),
+                fields.text(row, "project", ""),
+                fields.text(row, "session_file", ""),
+            )
+            if (key, round_id) in seen:
                 raise FieldError(f"round {found.request_id[:80]!r} was there before")
-            chain = _chain_of(row, chains)
+            model, provider = fields.text(row, "model", ""), fields.text(row, "provider", "")
+            fresh = _Chain(key.session_id, _HARNESSES.get(provider, provider))
+            chain = chains.get(key, fresh)
         except FieldError as error:
             skipped.add(where, str(error))
             continue
-        seen.add(found.request_id)
+        seen.add((key, round_id))
+        chain.model = model or chain.model
         chain.rounds.append(found)
+        chains[key] = chain
     if not chains:
-        raise MalformedTrace(f"{name}: no usable TraceLab row")
-    sessions = tuple(_session(chain) for chain in chains.values())
+        raise MalformedTrace(f"{name}: no usable TraceLab row{skipped.to_value().first_reason()}")
+    for chain in chains.values():
+        chain.leave_strays_out(skipped)
+    sessions = _told_apart([_session(chain) for chain in chains.values()])
     return Trace(format=NAME, sessions=sessions, skipped=skipped.to_value())
 
 
-def _chain_of(row: Row, chains: dict[str, _Chain]) -> _Chain:
-    session_id, model = fields.text(row, "session_id"), fields.text(row, "model", "")
-    provider = fields.text(row, "provider", "")
-    fresh = _Chain(session_id, _HARNESSES.get(provider, provider))
-    chain = chains.setdefault(session_id, fresh)
-    chain.model = model or chain.model
-    return chain
+def _round_id(row: Row) -> str:
+    """A text, or a number as one."""
+    value = row.get("round_id")
+    return str(value) if type(value) is int else fields.text(row, "round_id")
 
 
-def _round(row: Row, where: str, skipped: SkippedRows) -> _Round:
+def _told_apart(sessions: list[SessionRecord]) -> tuple[SessionRecord, ...]:
+    """A session id that comes again gets a number: projects and files stay untold."""
+    taken = {session.session_id for session in sessions}
+    counts: dict[str, int] = {}
+    found: list[SessionRecord] = []
+    for session in sessions:
+        name, count = session.session_id, counts.get(session.session_id, 0) + 1
+        while count > 1 and (name := f"{session.session_id}#{count}") in taken:
+            count += 1
+        counts[session.session_id] = count
+        taken.add(name)
+        found.append(replace(session, session_id=name))
+    return tuple(found)
+
+
+def _round(row: Row, round_id: str, where: str, skipped: SkippedRows) -> _Round:
     cached_tokens = fields.tokens(row, "prefix_tokens")
     fresh_tokens = fields.tokens(row, "newly_append_tokens")
     input_tokens = fields.tokens(row, "input_tokens_total")
@@ -115,7 +162,7 @@ def _round(row: Row, where: str, skipped: SkippedRows) -> _Round:
         input_tokens = cached_tokens + fresh_tokens
     if input_tokens is not None and (cached_tokens or 0) > input_tokens:
         raise FieldError("prefix_tokens is more than input_tokens_total")
-    request_id = f"{fields.text(row, 'session_id')}:{fields.text(row, 'round_id')}"
+    request_id = f"{fields.text(row, 'session_id')}:{round_id}"
     output_tokens = fields.tokens(row, "output_tokens")
     span = _span(row)
     tools: list[ToolRecord] = []
@@ -127,7 +174,7 @@ def _round(row: Row, where: str, skipped: SkippedRows) -> _Round:
             continue
         if tool is not None:
             tools.append(tool)
-    return _Round(request_id, span, input_tokens, cached_tokens, output_tokens, tuple(tools))
+    return _Round(where, request_id, span, input_tokens, cached_tokens, output_tokens, tuple(tools))
 
 
 def _span(row: Row) -> _Span:
@@ -150,12 +197,12 @@ def _span(row: Row) -> _Span:
     ends = outputs or reports or [max(inputs)[0]]
     first_s, over_s = min(ends), max(ends)
     before = [(time_s, by_person) for time_s, by_person in inputs if time_s <= first_s]
-    if not before:
-        return _Span(first_s, over_s, is_timed=False, by_person=False)
     # A prompt and a result of the same instant: the result was what was waited for.
-    asked_s = max(time_s for time_s, _ in before)
+    asked_s = max((time_s for time_s, _ in before), default=first_s)
     if over_s - asked_s > fields.DURATION_S_MAX:
         raise FieldError(f"{EVENTS_FIELD} lie {over_s - asked_s:.0f} s apart")
+    if not before:
+        return _Span(first_s, over_s, is_timed=False, by_person=False)
     by_person = all(is_person for time_s, is_person in before if time_s == asked_s)
     return _Span(asked_s, over_s, is_timed=bool(outputs or reports), by_person=by_person)
 

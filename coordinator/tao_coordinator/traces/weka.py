@@ -38,7 +38,7 @@ def read(text: str, name: str) -> Trace:
     except FieldError as error:
         raise MalformedTrace(f"{name}: {error}") from error
     if not sessions:
-        raise MalformedTrace(f"{name}: no usable Weka request")
+        raise MalformedTrace(f"{name}: no usable Weka request{skipped.to_value().first_reason()}")
     return Trace(format=NAME, sessions=tuple(sessions), skipped=skipped.to_value())
 
 

@@ -138,7 +138,7 @@ def test_throughput_is_that_of_the_whole_run(plan: ReplayPlan) -> None:
     found = findings(plan, BETTER, measures=measures)
     assert found.sentences[1] == (
         "Over the whole run the fleet puts out 234 tokens/s under tao, 7 % less than under "
-        "thunderagent, the most of the others (252)."
+        "thunderagent, the most of the others (252): one run each, without an interval."
     )
     text = page.html(found, "tao replay")
     assert ">234</td>" in text and "<td class=best>252</td>" in text
@@ -152,6 +152,25 @@ def test_throughput_is_that_of_the_whole_run(plan: ReplayPlan) -> None:
 def test_throughput_is_compared_either_way(plan: ReplayPlan, whole: float, words: str) -> None:
     measures = rates(tao=(400, whole), thunderagent=(517, 250), round_robin=(611, 199))
     assert f"{words} under thunderagent" in findings(plan, BETTER, measures=measures).sentences[1]
+
+
+def test_throughput_of_several_seeds_is_a_mean(tmp_path: Path) -> None:
+    trace = write_trace(tmp_path / "t.jsonl")
+    three = make_plan(settings(trace, workers=2, seeds=(1, 2, 3)))
+    measures = rates(tao=(400, 234)) | {"tao-paper@0.9": {"output_tokens_per_s_all": 252.0}}
+    found = findings(three, {("tao", 1): 1.0, ("tao-paper@0.9", 1): 2.0}, measures=measures)
+    assert found.sentences[1].endswith("(252): means of 3 runs each, without an interval.")
+
+
+def test_rate_of_arrivals_is_no_throughput(tmp_path: Path) -> None:
+    trace = write_trace(tmp_path / "t.jsonl")
+    rows = [json.loads(line) for line in trace.read_text().splitlines()]
+    trace.write_text("".join(json.dumps(row | {"timestamp": 7}) + "\n" for row in rows))
+    measures = rates(tao=(400, 234)) | {"tao-paper@0.9": {"output_tokens_per_s_all": 252.0}}
+    latencies = {("tao", 1): 1.0, ("tao-paper@0.9", 1): 2.0}
+    for more, is_told in (({"as_arrived": True}, False), ({"workers": 2}, True)):
+        found = findings(make_plan(settings(trace, **more)), latencies, measures=measures)
+        assert any("tokens/s" in sentence for sentence in found.sentences) == is_told
 
 
 def test_working_set_is_told_as_asked_for_and_as_measured(plan: ReplayPlan) -> None:

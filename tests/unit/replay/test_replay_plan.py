@@ -1,11 +1,15 @@
 import json
+import math
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 from replay_traces import settings, write_trace
 
 from tao_coordinator.errors import ConfigurationError
-from tao_coordinator.replay.plan import fleet_sizes, make_plan
+from tao_coordinator.replay.plan import ReplayPlan, fleet_sizes, make_plan
+from tao_coordinator.simulation.load import OpenLoop
+from tao_coordinator.study.cell import Cell
 from tao_coordinator.traces.records import MalformedTrace
 
 
@@ -66,15 +70,71 @@ def test_arrivals_take_the_place_of_workers(tmp_path: Path) -> None:
     assert all(cell.as_arrived and cell.workers is None for cell in plan.cells)
 
 
-def test_last_session_of_a_trace_that_spans_months_is_run_too(tmp_path: Path) -> None:
-    trace = write_trace(tmp_path / "t.jsonl", sessions=2)
+UNIX_S = 1_770_415_920
+HOUR_S = 3_600
+
+
+def write_arrivals(path: Path, *arrivals_s: float) -> Path:
+    """A session for each."""
+    trace = write_trace(path, sessions=len(arrivals_s))
     rows = [json.loads(line) for line in trace.read_text().splitlines()]
-    late_ms = {"s0": 0, "s1": 72 * 86_400_000}
-    assert {row["session_id"] for row in rows} == set(late_ms)
-    told = [row | {"timestamp": late_ms[row["session_id"]]} for row in rows]
+    told = [
+        row | {"timestamp": 1_000 * arrivals_s[int(row["session_id"].removeprefix("s"))]}
+        for row in rows
+    ]
     trace.write_text("".join(json.dumps(row) + "\n" for row in told))
+    return trace
+
+
+def starts_s(plan: ReplayPlan) -> tuple[float, ...]:
+    cell = plan.cells[0]
+    load = cell.load(cell.workload.sessions(cell.sessions, cell.seed))
+    assert isinstance(load, OpenLoop)
+    return load.arrivals_s
+
+
+@pytest.mark.parametrize("zero_s", [0, UNIX_S])
+def test_an_hour_is_run_as_it_always_was_whatever_its_clock(tmp_path: Path, zero_s: int) -> None:
+    trace = write_arrivals(tmp_path / "t.jsonl", zero_s, zero_s + HOUR_S)
     plan = make_plan(settings(trace, as_arrived=True))
-    assert all(cell.end_s > 73 * 86_400 for cell in plan.cells)
+    assert starts_s(plan) == (0.0, HOUR_S)
+    assert plan.quiet_stretches == 0
+    (end_s,) = (field.default for field in fields(Cell) if field.name == "end_s")
+    assert {(cell.end_s, cell.quiet_s_max) for cell in plan.cells} == {(end_s, math.inf)}
+
+
+def test_quiet_stretches_are_cut_and_counted(tmp_path: Path) -> None:
+    """1970 beside 2026, then 6 h, which is not cut, and 4 days."""
+    late_s = UNIX_S + 6 * HOUR_S
+    trace = write_arrivals(tmp_path / "t.jsonl", 0, UNIX_S, late_s, late_s + 96 * HOUR_S)
+    plan = make_plan(settings(trace, as_arrived=True))
+    assert (plan.quiet_stretches, plan.quiet_s_max) == (2, 6 * HOUR_S)
+    assert starts_s(plan) == (0.0, 6 * HOUR_S, 12 * HOUR_S, 18 * HOUR_S)
+    whole = replace(plan.cells[0], quiet_s_max=math.inf)
+    assert plan.cells[0].cell_id != whole.cell_id
+
+
+def test_stretches_within_what_a_session_may_pause_are_kept(tmp_path: Path) -> None:
+    trace = write_arrivals(tmp_path / "t.jsonl", 0, 20 * HOUR_S, 50 * HOUR_S)
+    plan = make_plan(settings(trace, as_arrived=True, gap_s_max=24.0 * HOUR_S))
+    assert starts_s(plan) == (0.0, 20 * HOUR_S, 44 * HOUR_S)
+    assert make_plan(settings(trace, as_arrived=True, gap_s_max=math.inf)).quiet_stretches == 0
+
+
+def test_quiet_counts_for_nothing_with_workers(tmp_path: Path) -> None:
+    trace = write_arrivals(tmp_path / "t.jsonl", 0, UNIX_S)
+    plan = make_plan(settings(trace, workers=1))
+    assert plan.quiet_stretches == 0
+    assert {cell.quiet_s_max for cell in plan.cells} == {math.inf}
+
+
+def test_last_session_of_a_trace_that_spans_months_is_run_too(tmp_path: Path) -> None:
+    """One session each five hours, which is not quiet."""
+    arrivals_s = [UNIX_S + 5 * HOUR_S * number for number in range(200)]
+    trace = write_arrivals(tmp_path / "t.jsonl", *arrivals_s)
+    plan = make_plan(settings(trace, as_arrived=True))
+    assert starts_s(plan)[-1] == 5 * HOUR_S * 199
+    assert all(cell.end_s > 5 * HOUR_S * 199 + 24 * HOUR_S for cell in plan.cells)
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,8 @@ def test_recorded_arrivals_are_kept_and_missing_ones_refused() -> None:
     cell = replace(SMALL, as_arrived=True, workers=None)
     arrived = [replace(s, arrival_s=t) for s, t in zip(scripts, (50.0, 20.0, 90.0), strict=True)]
     assert cell.load(arrived) == OpenLoop(arrivals_s=(0.0, 30.0, 70.0))
+    cut = replace(cell, quiet_s_max=35.0)
+    assert cut.load(arrived) == OpenLoop(arrivals_s=(0.0, 30.0, 65.0))
     with pytest.raises(ConfigurationError, match="does not tell when"):
         cell.load([*arrived, scripts[0]])
 

@@ -204,6 +204,25 @@ def test_order_is_that_of_the_turns_not_of_the_lines() -> None:
     assert arrivals_s(chain(3)[::-1], 0) == [0.0, 3.0, 6.0]
 
 
+@pytest.mark.parametrize("untold", [[0], [1], [2], [0, 2], [1, 3], [0, 1, 2, 3], [3]])
+def test_row_that_does_not_tell_its_turn_stands_where_it_does_in_the_file(
+    untold: list[int],
+) -> None:
+    rows = chain(4)
+    for number in untold:
+        del rows[number]["turn"]
+    assert arrivals_s(rows, 0) == [0.0, 3.0, 6.0, 9.0]
+
+
+def test_row_without_a_turn_waits_for_none_behind_it() -> None:
+    rows = chain(3)
+    del rows[1]["turn"]
+    rows[1]["wait_for"] = ["s:2"]
+    # Nor is the one behind it kept from the one before.
+    rows[2]["wait_for"] = ["s:0"]
+    assert arrivals_s(rows, 1) == [0.0, 3.0]
+
+
 def test_row_may_wait_for_one_of_another_session() -> None:
     child = {**chain(1)[0], "request_id": "c:0", "session_id": "s/c", "wait_for": ["s:0"]}
     rows = chain(3)

@@ -142,6 +142,10 @@ def test_turn_that_put_nothing_out_is_there_for_its_tokens(rows: Rows) -> None:
         ({"session_id": None}, "session_id"),
         ({"session_id": 5}, "session_id"),
         ({"round_id": None}, "round_id"),
+        ({"round_id": True}, "round_id"),
+        ({"round_id": 1.5}, "round_id"),
+        ({"project": 5}, "project"),
+        ({"session_file": ["a"]}, "session_file"),
         ({"round_id": "m0"}, "before"),
         ({"model": 5}, "model"),
         ({"output_tokens": -1}, "output_tokens"),
@@ -199,5 +203,65 @@ def test_damaged_call_costs_only_itself_and_is_named(
 
 def test_rows_without_a_usable_one_are_refused() -> None:
     text = json.dumps({"timing_events": [], "round_id": "m", "session_id": "s"})
-    with pytest.raises(MalformedTrace, match="file: no usable TraceLab row"):
+    reason = r"file: no usable TraceLab row \(line 1: timing_events has no time\)"
+    with pytest.raises(MalformedTrace, match=reason):
         tracelab.read(text, "file")
+
+
+def test_round_ids_may_be_numbers(rows: Rows) -> None:
+    for number, row in enumerate(rows):
+        row["round_id"] = number
+    assert [turn.request_id for turn in session_of(rows).turns] == [
+        "claude:tl:0",
+        "claude:tl:1",
+        "claude:tl:2",
+    ]
+
+
+@pytest.mark.parametrize("name", ["project", "session_file"])
+def test_same_ids_in_another_project_or_file_are_another_session(rows: Rows, name: str) -> None:
+    others: Rows = [{**row, name: "b"} for row in rows]
+    trace = tracelab.read(lines([*rows, *others]), "file")
+    assert trace.skipped.count == 0
+    first, second = trace.sessions
+    assert (first.session_id, second.session_id) == ("claude:tl", "claude:tl#2")
+    assert first.turns == second.turns == session_of(rows).turns
+
+
+def test_number_of_a_session_is_no_other_sessions_id(rows: Rows) -> None:
+    others: Rows = [{**row, "project": "b"} for row in rows]
+    third: Rows = [{**row, "session_id": "claude:tl#2"} for row in rows]
+    trace = tracelab.read(lines([*rows, *others, *third]), "file")
+    names = [session.session_id for session in trace.sessions]
+    assert names == ["claude:tl", "claude:tl#3", "claude:tl#2"]
+
+
+def test_colons_in_ids_make_no_two_rounds_one(rows: Rows) -> None:
+    one = {**rows[0], "session_id": "a:b", "round_id": "c"}
+    other = {**rows[0], "session_id": "a", "round_id": "b:c"}
+    trace = tracelab.read(lines([one, other]), "file")
+    assert (trace.skipped.count, trace.num_turns, len(trace.sessions)) == (0, 2, 2)
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("year", ["1970", "2200"])
+@pytest.mark.parametrize("kinds", [("user_message", "text"), ("text",)])
+def test_row_of_another_age_is_left_out(
+    rows: Rows, place: int, year: str, kinds: tuple[str, ...]
+) -> None:
+    rows[place]["timing_events"] = [
+        {"event_type": kind, "timestamp": f"{year}-01-02T00:00:0{second}Z"}
+        for second, kind in enumerate(kinds)
+    ]
+    trace = tracelab.read(lines(rows), "file")
+    assert (trace.num_turns, trace.skipped.count) == (2, 1)
+    assert trace.skipped.messages[0].startswith(f"line {place + 1}: timing_events lie ")
+    assert max(turn.gap_s for turn in trace.sessions[0].turns) < 60.0
+
+
+def test_outputs_that_nothing_asked_for_lie_within_reason_too(rows: Rows) -> None:
+    rows[1]["timing_events"] = [
+        {"event_type": "text", "timestamp": at(1.0)},
+        {"event_type": "text", "timestamp": "2200-01-01T00:00:00Z"},
+    ]
+    assert tracelab.read(lines(rows), "file").skipped.count == 1
