@@ -7,7 +7,13 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from tao_coordinator.errors import ConfigurationError
-from tao_coordinator.simulation.engine_constants import DEFAULT_PRESET, PRESETS, EngineConstants
+from tao_coordinator.simulation.backend_model import TOKEN_BUDGET
+from tao_coordinator.simulation.engine_constants import (
+    DEFAULT_PRESET,
+    MS_PER_S,
+    PRESETS,
+    EngineConstants,
+)
 
 _TYPES: Final[dict[str, type]] = {
     field.name: cast("type", field.type) for field in fields(EngineConstants)
@@ -75,7 +81,23 @@ def _constants(given: dict[str, Any], path: Path) -> EngineConstants:
     missing = [name for name in _TYPES if name not in facts]
     if missing:
         raise ValueError(f"{', '.join(missing)} missing; name a base, or all of them")
-    return EngineConstants(**facts)
+    found = EngineConstants(**facts)
+    _check_steps(found)
+    return found
+
+
+def _check_steps(constants: EngineConstants) -> None:
+    """Each constant may be what it is, and all of them together make no sense."""
+    attention = TOKEN_BUDGET * TOKEN_BUDGET / 2
+    for what, step_s in (
+        (
+            f"a step of {TOKEN_BUDGET:,} new prompt tokens",
+            constants.prefill_step_s(0, 0, TOKEN_BUDGET, attention),
+        ),
+        ("a decode step of one sequence", constants.decode_s(1, 1, TOKEN_BUDGET)),
+    ):
+        if step_s * MS_PER_S > _MS_MAX:
+            raise ValueError(f"{what} would take {step_s:,.1f} s; at most {_MS_MAX / MS_PER_S:g} s")
 
 
 def _checked(name: str, value: object) -> object:

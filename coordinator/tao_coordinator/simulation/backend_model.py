@@ -44,7 +44,7 @@ class BackendModel:
         token_budget: Tokens per step.
         max_sequences: Requests that run at the same time.
         host_tier: Host memory below the pool; `None`: what is evicted is lost.
-        evicts_whole: Under pressure idle sessions lose all of their cache (`BlockPool`).
+        evicts_whole: Idle sessions lose at once what they share with nobody (`BlockPool`).
     """
 
     def __init__(

@@ -75,8 +75,10 @@ class BlockPool:
 
     Args:
         num_blocks: How many there are.
-        evicts_whole: Not vLLM's rule: who loses a block loses its whole chain, as far as nobody
-            holds it or builds on it. Chains of agents are unheld between their turns.
+        evicts_whole: Not vLLM's rule: who loses a block loses at once all blocks down to the last
+            place where another chain turned off or was held apart. What is before it goes later, at
+            once again, also where nothing but this chain is left of it. Chains of agents are unheld
+            between their turns.
     """
 
     def __init__(self, num_blocks: int, *, evicts_whole: bool = False) -> None:

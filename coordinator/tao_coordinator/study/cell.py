@@ -22,7 +22,7 @@ from tao_coordinator.simulation.engine_constants import PRESETS, EngineConstants
 from tao_coordinator.simulation.fleet import BackendSpec, Fleet, FleetChange, FleetSettings
 from tao_coordinator.simulation.host_tier import HostTierSpec
 from tao_coordinator.simulation.load import ClosedLoop, Load, OpenLoop
-from tao_coordinator.simulation.run_record import RunRecord
+from tao_coordinator.simulation.run_record import Moment, RunRecord
 from tao_coordinator.simulation.synthetic import poisson_arrivals
 from tao_coordinator.study.measures import hit_rate_middle, measure
 from tao_coordinator.study.policy_choice import PolicyChoice, Scene
@@ -226,16 +226,36 @@ class CellResult:
         """
         try:
             facts = cast("dict[str, Any]", json.loads(line))
-            measures = {
-                str(name): math.nan if value is None else float(value)
-                for name, value in facts.pop("measures").items()
-            }
             if not _CELL_ID.fullmatch(facts["cell_id"]):
-                raise ValueError("no cell result: it has no cell's id")
-            result = CellResult(measures=measures, **facts)
+                raise TypeError("it has no cell's id")
+            facts["measures"] = {
+                name: math.nan if value is None else _number(value)
+                for name, value in facts["measures"].items()
+            }
+            tasks_s, series = facts.get("tasks_s", {}), facts.get("series", {})  # older ones: none
+            facts["tasks_s"] = {session: _number(time_s) for session, time_s in tasks_s.items()}
+            facts["series"] = {name: _rows(rows) for name, rows in series.items()}
+            facts["timeline"] = _rows(facts.get("timeline", []), len(Moment._fields))
+            facts["wall_s"] = _number(facts.get("wall_s", 0.0))
+            result = CellResult(**facts)
         except (LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise ValueError(f"no cell result: {error}") from error
         return result
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"a number is needed, not {value!r:.40}")
+    return float(value)
+
+
+def _rows(value: object, width: int | None = None) -> Series:
+    """Rows of one width, each of which is read by its place."""
+    rows = [[_number(part) for part in row] for row in cast("list[list[object]]", value)]
+    widths = {len(row) for row in rows}
+    if not isinstance(value, list) or len(widths) > 1 or (width and widths - {width}):
+        raise TypeError("rows of numbers are needed, all as long as they should be")
+    return rows
 
 
 def constants_of(engine: str | EngineConstants) -> EngineConstants:

@@ -178,9 +178,9 @@ def _find(outcome: Outcome, claim: Claim) -> _Found:
     if not claim.rivals:
         here = outcome.interval(panel, claim.arm, column)
         if column.measure.endswith("_max"):
-            # The longest of all, which a mean over seeds would hide.
+            # The longest of all, which a mean over seeds would hide, and the interval of one too.
             worst = max(outcome.values(panel, claim.arm, column.measure).values(), default=math.nan)
-            here = Interval(worst * column.scale, here.low, here.high)
+            here = Interval(worst * column.scale, math.nan, math.nan)
         return _Found(claim, here, None)
     present = [rival for rival in claim.rivals if rival in outcome.arms(panel)]
     best = outcome.best(panel, present, column)

@@ -48,7 +48,8 @@ class ResultFile:
 
         Raises:
             OSError: the file cannot be read or written.
-            ConfigurationError: it is somebody's file of another kind; it is left as it is.
+            ConfigurationError: it is somebody's file of another kind, or ends in a line that is; it
+                is left as it is.
         """
         self._path = path
         self.known: dict[str, CellResult] = {}
@@ -62,26 +63,32 @@ class ResultFile:
 
     def _read(self, path: Path) -> None:
         """Take in what is there; a line that was cut off while it was written goes."""
-        lines = path.read_bytes().splitlines(keepends=True)
+        data = path.read_bytes()
+        lines = data.splitlines(keepends=True)
         for line in lines:
             try:
                 result = CellResult.from_json(line.decode())
             except ValueError:
                 continue
             self.known[result.cell_id] = result
-        last = lines[-1] if lines else b""
-        is_cut_off = not last.endswith(b"\n") and not _is_json(last)
-        is_ours = self.known or not lines or (is_cut_off and lines == [last] and _may_begin(last))
-        if not is_ours:
+        last = b"" if data.endswith(b"\n") or not lines else lines[-1]
+        is_cut_off = bool(last.strip()) and not _is_json(last)
+        is_alone = is_cut_off and len(lines) == 1 and last.startswith(_CUT_OFF)
+        if data.strip() and not self.known and not is_alone:
             raise ConfigurationError(
                 f"{path} holds something else than results of runs (or those of another version): "
                 "name another file, or remove it"
             )
-        with path.open("rb+") as file:
-            if is_cut_off:
-                file.truncate(sum(len(line) for line in lines[:-1]))
-            elif last and not last.endswith(b"\n"):
-                file.seek(0, os.SEEK_END)
+        if is_cut_off and not _may_begin(last):
+            raise ConfigurationError(
+                f"the last line of {path} is something else than a result of a run: remove the "
+                "line, or name another file"
+            )
+        if is_cut_off:
+            with path.open("rb+") as file:
+                file.truncate(len(data) - len(last))
+        elif last:
+            with path.open("ab") as file:
                 file.write(b"\n")
 
     def add(self, result: CellResult) -> None:
@@ -102,7 +109,7 @@ def _is_json(line: bytes) -> bool:
 
 def _may_begin(line: bytes) -> bool:
     """Whether a result that is cut off looks like this."""
-    return len(line) >= len(_CUT_OFF) and line.startswith(_CUT_OFF)
+    return line.startswith(_CUT_OFF) or _CUT_OFF.startswith(line)
 
 
 def sweep(

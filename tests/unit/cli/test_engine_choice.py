@@ -56,6 +56,22 @@ def test_file_without_a_base_says_everything(tmp_path: Path) -> None:
             {"base": BASE.name, "prefill_derate": 5e-324},
             "prefill_derate must be a number from 0.01",
         ),
+        (
+            {"base": BASE.name, "prefill_per_token_ms": 1e5},
+            "a step of 8,192 new prompt tokens would take 1,310,720.0 s; at most 100 s",
+        ),
+        (
+            {"base": BASE.name, "prefill_per_attention_ms": 1.0},
+            "a step of 8,192 new prompt tokens would take",
+        ),
+        (
+            {"base": BASE.name, "decode_base_ms": 6e4, "decode_per_sequence_ms": 6e4},
+            "a decode step of one sequence would take 120.0 s; at most 100 s",
+        ),
+        (
+            {"base": BASE.name, "decode_per_context_token_ms": 13},
+            "a decode step of one sequence would take 106.5 s; at most 100 s",
+        ),
         ({"base": BASE.name, "k" * 60_000: 1}, "'" + "k" * 40 + "'; known are base, name"),
         ({"base": BASE.name, "prefill_base_ms": -1}, "prefill_base_ms must be a number"),
         ({"base": BASE.name, "prefill_base_ms": True}, "prefill_base_ms must be a number"),

@@ -69,7 +69,7 @@ def test_the_chain_unused_longest_goes_first() -> None:
     assert (pool.match(older, 3), pool.match(newer, 3)) == (3, 0)
 
 
-def test_who_loses_a_block_may_lose_the_whole_chain() -> None:
+def test_who_loses_a_block_may_lose_all_down_to_the_fork() -> None:
     """Two idle sessions behind a shared prompt: the older one goes at once, down to the prompt."""
     pool = BlockPool(10, evicts_whole=True)
     older, newer = chain(0, 0, 1, 1, 1), chain(0, 0, 2, 2, 2)
@@ -88,6 +88,21 @@ def test_who_loses_a_block_may_lose_the_whole_chain() -> None:
     pool.take(4)
     assert (pool.match(newer, 5), pool.num_free) == (0, 0)
     pool.check()
+
+
+def test_fork_stays_where_it_was_when_one_of_its_branches_is_gone() -> None:
+    """What both had in common goes as a unit of its own, later."""
+    pool = BlockPool(20, evicts_whole=True)
+    long, short = chain(0, 0, 0, 0, 0, 1, 1, 1), chain(0, 0, 0, 0, 0, 2, 2)
+    for blocks in (short, long):
+        holding = pool.admit(blocks, len(blocks), len(blocks))
+        assert holding is not None
+        pool.publish(holding, len(blocks))
+        pool.release(holding, len(blocks))
+    for left in ((8, 5), (5, 5), (0, 0)):
+        pool.take(pool.num_free - pool.num_cached_free + 1)  # all that is blank, and one
+        assert (pool.match(long, 8), pool.match(short, 7)) == left
+        pool.check()
 
 
 def test_admission_counts_the_room_of_its_own_unreferenced_hits() -> None:

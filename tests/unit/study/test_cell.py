@@ -1,3 +1,4 @@
+import json
 from dataclasses import replace
 
 import pytest
@@ -32,6 +33,45 @@ def test_result_survives_its_file_format() -> None:
     for rubbish in ("", "{", "[]", "{}", '{"measures": 3}', "null"):
         with pytest.raises(ValueError):  # noqa: PT011 - JSON's own message or ours
             CellResult.from_json(rubbish)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"timeline": "abc"},
+        {"timeline": [[0.0, 1.0]]},
+        {"timeline": [["0"] * 10]},
+        {"timeline": {"a": [0.0] * 10}},
+        {"tasks_s": 5},
+        {"tasks_s": {"0": "1"}},
+        {"wall_s": "x"},
+        {"wall_s": None},
+        {"series": 3},
+        {"series": {"gains": 3}},
+        {"series": {"gains": [[1.0, 2.0], [1.0]]}},
+        {"series": {"gains": [["a"]]}},
+        {"measures": {"x": "1"}},
+        {"measures": {"x": True}},
+        {"measures": [["x", 1.0]]},
+        {"cell_id": None},
+        {"more": 1},
+    ],
+)
+def test_result_of_another_shape_is_damaged(wrong: dict[str, object]) -> None:
+    """It would fail in the report, after hours of other runs."""
+    facts: dict[str, object] = {
+        "cell_id": "0123456789abcdef0123",
+        "measures": {"x": 1, "y": None},
+        "tasks_s": {"0": 5},
+        "timeline": [[0.0] * 10],
+        "series": {"gains": [[1.0, 2.0]], "none": []},
+        "wall_s": 1,
+    }
+    assert CellResult.from_json(json.dumps(facts)).tasks_s == {"0": 5.0}
+    of_old = {name: facts[name] for name in ("cell_id", "measures")}
+    assert CellResult.from_json(json.dumps(of_old)).series == {}
+    with pytest.raises(ValueError, match="no cell result"):
+        CellResult.from_json(json.dumps(facts | wrong))
 
 
 def test_workers_follow_from_the_pressure() -> None:

@@ -1,5 +1,6 @@
 from dataclasses import replace
 from pathlib import Path
+from typing import IO, Any
 
 import pytest
 from study_cells import SMALL
@@ -87,6 +88,43 @@ def test_file_of_somebody_else_is_left_as_it_is(tmp_path: Path, text: str) -> No
     with pytest.raises(ConfigurationError, match="something else than results of runs"):
         ResultFile(path, resume=True)
     assert path.read_bytes() == text.encode("latin-1")
+
+
+@pytest.mark.parametrize(
+    "last", ["my notes, do not lose", '{"a": 1', '{"cell_ix', "[" * 1_000, "\xff"]
+)
+def test_last_line_that_is_no_cut_off_result_is_left(tmp_path: Path, last: str) -> None:
+    path = tmp_path / "cells.jsonl"
+    line = CellResult("0123456789abcdef0123", {"x": 1.0}).to_json() + "\n"
+    path.write_bytes((line + last).encode("latin-1"))
+    with pytest.raises(ConfigurationError, match=r"last line of .* is something else"):
+        ResultFile(path, resume=True)
+    assert path.read_bytes() == (line + last).encode("latin-1")
+
+
+def test_file_that_needs_no_repair_is_only_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "cells.jsonl"
+    path.write_text(CellResult("0123456789abcdef0123", {"x": 1.0}).to_json() + "\n")
+    real = Path.open
+
+    def reads(path: Path, mode: str = "r", *rest: Any, **more: Any) -> IO[Any]:
+        assert "r" in mode and "+" not in mode
+        return real(path, mode, *rest, **more)
+
+    monkeypatch.setattr(Path, "open", reads)
+    assert len(ResultFile(path, resume=True).known) == 1
+
+
+@pytest.mark.parametrize("blank", ["", "\n\n", "  ", "\n \t"])
+def test_file_of_blank_lines_is_empty(tmp_path: Path, blank: str) -> None:
+    path = tmp_path / "cells.jsonl"
+    path.write_text(blank)
+    kept = ResultFile(path, resume=True)
+    assert kept.known == {}
+    kept.add(CellResult("0123456789abcdef0123", {"x": 1.0}))
+    assert list(ResultFile(path, resume=True).known) == ["0123456789abcdef0123"]
 
 
 def test_there_is_at_least_one_core() -> None:

@@ -214,7 +214,7 @@ STUDIES: Final = (
                     Claim(f"{panel}: snapshots improved over short-first", "26.1 % (6 of 23)",
                           panel, OURS, (), _BETTER, _FEW_COMPETE),
                     Claim(f"{panel}: snapshots where joint is worse", "none", panel, OURS, (),
-                          _WORSE),
+                          _WORSE, "none here either"),
                 )
             ),
             *(
