@@ -80,7 +80,7 @@ class Cell:
     max_sequences: int = MAX_SEQUENCES
     """Requests that an engine runs at the same time (vLLM's `max_num_seqs`)."""
     evicts_whole: bool = False
-    """The engine evicts whole idle sessions instead of single blocks."""
+    """The engine evicts idle sessions, but what they share, whole instead of block by block."""
     changes: tuple[FleetChange, ...] = ()
     end_s: float = 1e6
     warm_s: float = 0.0

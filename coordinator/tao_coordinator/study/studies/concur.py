@@ -163,9 +163,9 @@ STUDIES: Final = (
         "batch size (`engine max_num_seqs`: calls that run at a time, where `static-cap` counts "
         "agents from their first call to their last) and reactive eviction. Of the last no more "
         "is public than its name. Modelled is an engine that, when its pool is short, takes the "
-        "whole cache of idle sessions, least recently used first, between their turns; no control "
-        "is the same block by block, as engines do. `thunderagent` pauses reactively in front of "
-        "the engine. Token rates are those of the whole run: all agents start at once. Middle "
-        "third: of each run's own time.",
+        "whole cache of idle sessions but what they share, least recently used first, between "
+        "their turns; no control is the same block by block, as engines do. `thunderagent` pauses "
+        "reactively in front of the engine. Token rates are those of the whole run: all agents "
+        "start at once. Middle third: of each run's own time.",
     ),
 )  # fmt: skip
