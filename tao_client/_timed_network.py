@@ -43,25 +43,26 @@ class TimedNetwork:
         Each but the last gets half of the time that is left.
 
         Raises:
-            httpcore2.ConnectTimeout: nobody was found, or answered, in time.
-            httpcore2.ConnectError: the name is unknown, or nobody is there.
+            httpx2.ConnectTimeout: no answer to the question where `host` is.
+            httpx2.ConnectError: the name is unknown.
+            Exception: what `inner` says of the last address.
         """
-        import httpcore2
+        import httpx2
 
         give_up_s = time.monotonic() + self._deadline.shortened(timeout)
         try:
             addresses = self._lookups.addresses(host, port, give_up_s - time.monotonic())
         except TimeoutError as error:
-            raise httpcore2.ConnectTimeout(str(error)) from error
+            raise httpx2.ConnectTimeout(str(error)) from error
         except OSError as error:
-            raise httpcore2.ConnectError(str(error)) from error
+            raise httpx2.ConnectError(str(error)) from error
         while True:
             address = addresses.pop(0)
             left_s = max(0.001, give_up_s - time.monotonic())
             limit_s = None if math.isinf(left_s) else left_s / 2 if addresses else left_s
             try:
                 stream = self._inner.connect_tcp(address, port, timeout=limit_s, **kwargs)
-            except (httpcore2.ConnectError, httpcore2.ConnectTimeout):
+            except Exception:
                 if not addresses:
                     raise
             else:

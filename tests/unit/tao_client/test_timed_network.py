@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import httpcore2
+import httpx2
 import pytest
 
 from tao_client._timed_network import Deadline, TimedNetwork, TimedStream
@@ -65,7 +65,7 @@ def test_address_and_this_machine_are_not_looked_up(monkeypatch: pytest.MonkeyPa
 def test_addresses_that_do_not_answer_leave_time_for_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    inner = Inner(**{"10_0_0_1": httpcore2.ConnectTimeout, "10_0_0_2": httpcore2.ConnectError})
+    inner = Inner(**{"10_0_0_1": httpx2.ConnectTimeout, "10_0_0_2": httpx2.ConnectError})
     names(monkeypatch, of("10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.3"))
     TimedNetwork(inner, Deadline()).connect_tcp("c.test", 80, timeout=8.0)
     hosts, _, limits_s = zip(*inner.asked, strict=True)
@@ -74,9 +74,9 @@ def test_addresses_that_do_not_answer_leave_time_for_the_others(
 
 
 def test_last_failure_is_the_one_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    inner = Inner(**{"10_0_0_1": httpcore2.ConnectTimeout, "10_0_0_2": httpcore2.ConnectError})
+    inner = Inner(**{"10_0_0_1": httpx2.ConnectTimeout, "10_0_0_2": httpx2.ConnectError})
     names(monkeypatch, of("10.0.0.1", "10.0.0.2"))
-    with pytest.raises(httpcore2.ConnectError, match="as told"):
+    with pytest.raises(httpx2.ConnectError, match="as told"):
         TimedNetwork(inner, Deadline()).connect_tcp("c.test", 80, timeout=8.0)
 
 
@@ -99,7 +99,7 @@ def test_whatever_a_resolver_does_is_a_refused_connection(
     names(monkeypatch, answer)
     network = TimedNetwork(Inner(), Deadline())
     for _ in range(2):
-        with pytest.raises(httpcore2.ConnectError, match=r"ValueError: odd|c\.test has no address"):
+        with pytest.raises(httpx2.ConnectError, match=r"ValueError: odd|c\.test has no address"):
             network.connect_tcp("c.test", 80, timeout=5.0)
 
 
