@@ -22,8 +22,8 @@ class Eligible(NamedTuple):
     none."""
     pool_tokens_min: int | None
     """The smallest of their known pools; `None`: none is known."""
-    sure: list[Backend]
-    """Those that answered their last poll; all, if none has."""
+    any_in_doubt: bool
+    """Whether one of them missed its last poll."""
 
     def preferred(self, input_tokens: int) -> list[Backend]:
         """Of those that fit, the ones that answered their last poll; all, if none has.
@@ -31,9 +31,9 @@ class Eligible(NamedTuple):
         Calls that fail leave a dying backend empty: to every rule it then looks best, and would
         swallow who waits until it is given up.
         """
-        if self.sure is self.backends:
-            return self.fitting(input_tokens)
         fitting = self.fitting(input_tokens)
+        if not self.any_in_doubt:
+            return fitting
         return [b for b in fitting if not b.failures] or fitting
 
     def fitting(self, input_tokens: int) -> list[Backend]:
@@ -81,10 +81,9 @@ class Eligibility:
         pools = [b.capacity_tokens for b in backends]
         known = [pool for pool in pools if pool is not None]
         is_known = known and len(known) == len(pools)
-        sure = [b for b in backends if not b.failures]
         return Eligible(
             backends,
             max(known) if is_known else None,
             min(known, default=None),
-            sure if 0 < len(sure) < len(backends) else backends,
+            any(b.failures for b in backends),
         )

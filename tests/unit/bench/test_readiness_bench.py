@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+import recorded_sessions
 
 from tao_coordinator.bench.readiness import ReadinessSettings, run, timeline
 from tao_coordinator.core.events import Event, SessionEnded, ToolEnded, ToolStarted
@@ -16,8 +17,6 @@ from tao_coordinator.prediction.predictor import ReadinessPredictor
 from tao_coordinator.prediction.remaining import Point, Remaining, Source
 from tao_coordinator.traces.files import load
 from tao_coordinator.traces.records import SessionRecord, ToolRecord, Trace, TurnRecord
-
-SHARED_TRACE = Path(__file__).parents[4] / "shared/traces/claude_code_tools.jsonl.gz"
 
 
 def session(name: str, durations_s: Sequence[float], *, tool: str = "Bash") -> SessionRecord:
@@ -235,9 +234,8 @@ def test_only_sessions_of_one_model_and_known_predictors() -> None:
     ("model", "f1", "auc"), [("cc-haiku", 0.70, 0.90), ("cc-glm47flash", 0.43, 0.85)]
 )
 def test_floors_on_recorded_sessions(model: str, f1: float, auc: float) -> None:
-    if not SHARED_TRACE.exists():
-        pytest.skip("the recorded sessions are not beside this checkout")
-    result = run(load(SHARED_TRACE), ReadinessSettings(model=model))
+    recorded = Path(recorded_sessions.traces("swe")["swe"])
+    result = run(load(recorded), ReadinessSettings(model=model))
     hazard, paper = result.predictors["hazard"], result.predictors["paper"]
     assert hazard.calls_at_ticks.f1 >= f1
     assert hazard.calls_at_ticks.auc >= auc
