@@ -72,10 +72,18 @@ def scripts_of(trace: Trace, reading: TraceReading, seed: int) -> list[SessionSc
                 )
             )
     if not found:
-        raise MalformedTrace(
-            f"no session of the trace has {reading.turns_min} turns with known prompt lengths"
-        )
+        raise MalformedTrace(_why_none(trace, reading))
     return found
+
+
+def _why_none(trace: Trace, reading: TraceReading) -> str:
+    known = [sum(1 for turn in session.turns if turn.input_tokens) for session in trace.sessions]
+    needed = f"{reading.turns_min} model calls with known prompt lengths in one session"
+    if max(known, default=0) < reading.turns_min:
+        found = f"the most in any of {len(known):,} sessions is {max(known, default=0)}"
+    else:
+        found = f"no session has them within {reading.context_tokens_max:,} tokens of context"
+    return f"nothing of the trace can be run: it takes {needed}, and {found}"
 
 
 def drawn(scripts: Sequence[SessionScript], number: int, seed: int) -> list[SessionScript]:

@@ -85,8 +85,10 @@ def test_sessions_are_cut_and_short_ones_left_out() -> None:
     assert len(scripts_of(trace(*turns), replace(READING, turns_max=4), 1)[0].turns) == 4
     small = replace(READING, context_tokens_max=5_500)
     assert len(scripts_of(trace(*turns), small, 1)[0].turns) == 5
-    with pytest.raises(MalformedTrace, match="3 turns"):
+    with pytest.raises(MalformedTrace, match=r"takes 3 model calls .* of 1 sessions is 1"):
         scripts_of(trace(turn(0, 100), turn(1, None)), TraceReading(), 1)
+    with pytest.raises(MalformedTrace, match="within 2,500 tokens of context"):
+        scripts_of(trace(*turns), TraceReading(context_tokens_max=2_500), 1)
 
 
 def test_everybody_comes_once_before_anybody_comes_twice() -> None:

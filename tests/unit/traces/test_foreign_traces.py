@@ -58,6 +58,63 @@ def test_mooncake_rows_with_a_session_id_are_turns_after_their_delay() -> None:
     assert session.arrival_s == 1.0
 
 
+def prompt(timestamp_ms: int, tokens: int, *blocks: int) -> dict[str, object]:
+    return {"timestamp": timestamp_ms, "input_length": tokens, "hash_ids": list(blocks)}
+
+
+def mooncake_sessions(*rows: dict[str, object]) -> dict[str, list[int | None]]:
+    """Prompt lengths of each session's turns."""
+    sessions = mooncake.read(lines(rows), "x").sessions
+    return {
+        session.session_id: [turn.input_tokens for turn in session.turns] for session in sessions
+    }
+
+
+def test_mooncake_prompts_that_begin_with_an_earlier_one_go_on_with_its_session() -> None:
+    rows = [
+        prompt(1_000, 1_100, 0, 1, 2),
+        prompt(1_000, 1_300, 0, 5, 6),
+        # Without the rest of the first prompt (block 2), which has become a whole block.
+        prompt(9_000, 2_048, 0, 1, 3, 4),
+        prompt(31_500, 2_100, 0, 1, 3, 4, 7),
+    ]
+    first, second = mooncake.read(lines(rows), "x").sessions
+    assert [turn.request_id for turn in first.turns] == ["x:0:0", "x:0:1", "x:0:2"]
+    assert [turn.arrival_s for turn in first.turns] == [0.0, 8.0, 30.5]
+    assert [turn.gap_s for turn in first.turns] == [0.0, 8.0, 22.5]
+    assert (first.arrival_s, second.session_id, len(second.turns)) == (1.0, "x:1", 1)
+
+
+def test_mooncake_prompts_go_on_with_the_longest_that_fits_and_forks_are_new() -> None:
+    short, long = prompt(0, 1_100, 0, 1, 9), prompt(0, 1_600, 0, 1, 2, 3)
+    next_turn, fork = prompt(10, 2_100, 0, 1, 2, 4, 5), prompt(20, 1_700, 0, 1, 2, 6)
+    assert mooncake_sessions(short, long, next_turn) == {"x:0": [1_100], "x:1": [1_600, 2_100]}
+    assert mooncake_sessions(long, next_turn, fork) == {"x:0": [1_600, 2_100], "x:2": [1_700]}
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        pytest.param(prompt(1_000, 1_700, 0, 1, 2, 3), id="asked at the same time"),
+        pytest.param(prompt(500, 1_700, 0, 1, 2, 3), id="asked before"),
+        pytest.param(prompt(2_000, 1_100, 0, 1, 2), id="no longer than the earlier one"),
+        pytest.param(prompt(2_000, 1_700, 9, 1, 2, 3), id="another first block"),
+        pytest.param(prompt(2_000, 1_700, 0, 1), id="fewer blocks than whole ones"),
+        pytest.param({"input_length": 1_700, "hash_ids": [0, 1, 2, 3]}, id="no time"),
+        pytest.param(prompt(2_000, 1_700, 0, 1, 2, 3) | {"session_id": "own"}, id="named"),
+    ],
+)
+def test_mooncake_prompts_that_cannot_go_on_with_another_are_sessions(
+    later: dict[str, object],
+) -> None:
+    assert len(mooncake_sessions(prompt(1_000, 1_100, 0, 1, 8), later)) == 2
+
+
+def test_mooncake_prompts_of_less_than_two_whole_blocks_are_never_gone_on_with() -> None:
+    """What they have in common with longer ones is what all sessions have."""
+    assert len(mooncake_sessions(prompt(0, 1_000, 0, 1), prompt(10, 1_700, 0, 1, 2, 3))) == 2
+
+
 @pytest.mark.parametrize(
     "change",
     [{"input_length": None}, {"input_length": -5}, {"timestamp": "x"}, {"hash_ids": {"a": 1}}],
