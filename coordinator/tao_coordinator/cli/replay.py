@@ -162,13 +162,14 @@ def _tell(plan: "ReplayPlan") -> None:
     tell_skipped(plan.skipped)
     if plan.short_sessions:
         print(
-            f"tao: {plan.short_sessions} of {plan.short_sessions + plan.recorded_sessions} sessions"
-            f" are left out: fewer than {TURNS_MIN} model calls with known prompts",
+            f"tao: left out: {plan.short_sessions} of"
+            f" {plan.short_sessions + plan.recorded_sessions} recorded sessions, with fewer than"
+            f" {TURNS_MIN} model calls with known prompts",
             file=sys.stderr,
         )
     if plan.cut_sessions:
         print(
-            f"tao: {plan.cut_sessions} sessions end early: a pool cannot hold them to their end",
+            f"tao: cut: {plan.cut_sessions} sessions that no pool can hold to their end",
             file=sys.stderr,
         )
     if plan.quiet_stretches:
@@ -183,7 +184,7 @@ def _tell(plan: "ReplayPlan") -> None:
     if plan.workers:
         load = f"{plan.workers} at a time, working set {plan.pressure:.2f} x the KV pools asked for"
     print(
-        f"tao: {plan.recorded_sessions} recorded sessions, {load}, {len(plan.cells)} runs",
+        f"tao: recorded sessions: {plan.recorded_sessions}, {load}; runs: {len(plan.cells)}",
         file=sys.stderr,
     )
 

@@ -1,4 +1,4 @@
-"""What is said of the rows of a trace that could not be read."""
+"""What is said of the rows and files of a trace that could not be read."""
 
 import sys
 from typing import TYPE_CHECKING, Final
@@ -13,10 +13,9 @@ def tell_skipped(skipped: "Skipped") -> None:
     """One warning with the first few of them; nothing where all were read."""
     if not skipped.count:
         return
-    rows = "1 damaged row is" if skipped.count == 1 else f"{skipped.count} damaged rows are"
     shown = [_shown(message) for message in skipped.messages[:SHOWN_MAX]]
     more = "; ..." if skipped.count > len(shown) else ""
-    print(f"tao: {rows} left out: {'; '.join(shown)}{more}", file=sys.stderr)
+    print(f"tao: left out as damaged: {skipped.count} ({'; '.join(shown)}{more})", file=sys.stderr)
 
 
 def _shown(message: str) -> str:

@@ -172,8 +172,8 @@ def _warnings(plan: ReplayPlan) -> list[str]:
     if plan.sessions >= BATCH_TURNOVER * wanted:
         return []
     return [
-        f"{plan.sessions} sessions for {wanted} workers are a batch, not a loop: few sessions take "
-        "the place of one that has ended. The fleet fills and empties once, first with young "
+        f"{plan.sessions} in all and {wanted} at a time are a batch, not a loop: few sessions "
+        "take the place of one that has ended. The fleet fills and empties once, first with young "
         "contexts, at last with few, and all figures are of that. To learn how the policies "
         f"compare under lasting load, draw more sessions: --sessions {LOOP_TURNOVER * wanted}."
     ]

@@ -35,6 +35,7 @@ class _Message:
     last_s: float
     by_person: bool
     input_tokens: int | None = None
+    cached_tokens: int | None = None
     output_tokens: int | None = None
     model: str = ""
 
@@ -123,6 +124,7 @@ def _take_reply(chain: _Chain, message: Row, time_s: float) -> None:
     ]
     if any(part is not None for part in parts):
         current.input_tokens = sum(part or 0 for part in parts)
+        current.cached_tokens = parts[-1]
     current.output_tokens = fields.tokens(usage, "output_tokens") or current.output_tokens
     for item in _blocks(message):
         if item.get("type") == "tool_use":
@@ -189,6 +191,7 @@ def _session(chain: _Chain) -> SessionRecord:
                 arrival_s=max(0.0, message.asked_s - zero_s),
                 duration_s=max(0.0, message.last_s - message.asked_s),
                 input_tokens=message.input_tokens,
+                cached_tokens=message.cached_tokens,
                 output_tokens=message.output_tokens,
                 tools=tuple(_moved(tool, zero_s) for tool in own),
                 gap_s=max(0.0, message.asked_s - busy_s),
@@ -199,6 +202,7 @@ def _session(chain: _Chain) -> SessionRecord:
     return SessionRecord(
         session_id=chain.session_id,
         turns=tuple(turns),
+        arrival_s=zero_s,
         parent_session_id=chain.parent_id,
         harness=NAME,
         model=chain.messages[-1].model,

@@ -20,7 +20,8 @@ _SUFFIXES: Final = (".jsonl", ".json", ".jsonl.gz", ".json.gz")
 def load(path: Path, format_name: str | None = None) -> Trace:
     """Read a trace file, or all trace files of a folder (recursively, by name).
 
-    The files of a coordinator's journal are read as one: a session may go on in the next.
+    The files of a coordinator's journal are read as one: a session may go on in the next. A file in
+    a folder that is no trace, as benchmarks leave beside trajectories, costs only itself.
 
     Args:
         path: `.json` or `.jsonl`, gzipped or not; or a folder of such.
@@ -39,20 +40,26 @@ def load(path: Path, format_name: str | None = None) -> Trace:
     if not files:
         raise MalformedTrace(f"{path}: no file ending in {', '.join(_SUFFIXES)}")
     journal = agent_trace.Reader()
-    num_journals = 0
+    has_journal = False
     parts: list[Trace] = []
     skipped = SkippedRows()
     for file in files:
-        text, cut_off = _text(file)
-        if cut_off or not text:
-            skipped.add(file.name, cut_off or "empty")
-        if agent_rows.is_journal(text) and format_name in (None, agent_trace.NAME):
-            journal.take(text, file.name, f"{file.name} ")
-            num_journals += 1
-        elif text:
-            parts.append(read(text, _stem(file), format_name))
-    if num_journals:
-        parts.append(journal.trace(str(path)))
+        try:
+            text, cut_off = _text(file)
+            if cut_off or not text:
+                skipped.add(file.name, cut_off or "empty")
+            if agent_rows.is_journal(text) and format_name in (None, agent_trace.NAME):
+                journal.take(text, file.name, f"{file.name} ")
+                has_journal = True
+            elif text:
+                parts.append(read(text, _stem(file), format_name))
+        except MalformedTrace as error:
+            skipped.add(file.name, str(error).removeprefix(f"{_stem(file)}: "))
+    if has_journal:
+        try:
+            parts.append(journal.trace(str(path)))
+        except MalformedTrace as error:
+            skipped.add("journal", str(error))
     if not parts:
         raise MalformedTrace(f"{path}: {skipped.to_value().messages[0]}")
     return _with(joined(parts), *skipped.to_value().messages)

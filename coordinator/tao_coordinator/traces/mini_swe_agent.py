@@ -3,7 +3,9 @@
 Assistant messages carry the time of the reply and the actions; each following observation carries
 the time at which *all* actions of that reply were over, since they are rendered together. One
 action is thus timed exactly; of several only the last end is known, and they share the phase evenly
-(the harness runs them one after the other). Only command heads, times and usage are taken over.
+(the harness runs them one after the other). The prompt carries no time: the first call begins when
+its reply says that it was created, in whole seconds. Only command heads, times and usage are taken
+over.
 """
 
 import re
@@ -24,6 +26,8 @@ from tao_coordinator.traces.records import (
 NAME: Final = "mini-swe-agent"
 _FORMAT: Final = "mini-swe-agent-1"
 _TOOL: Final = "bash"
+_FIRST_CALL_S_MAX: Final = 3_600.0
+"""A reply that says that it was created longer ago is not believed."""
 _BLOCK: Final = re.compile(r"```bash\s*\n(.*?)\n```", re.DOTALL)
 
 
@@ -64,6 +68,7 @@ def read(text: str, name: str) -> Trace:
     session = SessionRecord(
         session_id=session_id,
         turns=tuple(reader.turns),
+        arrival_s=reader.zero_s,
         harness=NAME,
         model=model if isinstance(model, str) else "",
         source=NAME,
@@ -77,7 +82,7 @@ class _Reader:
     def __init__(self, session_id: str, timeout_s: float | None) -> None:
         self._session_id = session_id
         self._timeout_s = timeout_s
-        self._zero_s: float | None = None
+        self.zero_s: float | None = None
         self._asked_s: float | None = None
         """When the latest input of the model was there."""
         self._commands: list[str] = []
@@ -87,9 +92,9 @@ class _Reader:
 
     def take(self, message: Row) -> None:
         extra = fields.row(message, "extra")
-        time_s = fields.number(extra, "timestamp")
+        time_s = fields.instant_s(extra, "timestamp")
         if time_s is None:
-            time_s = fields.number(message, "timestamp")
+            time_s = fields.instant_s(message, "timestamp")
         if time_s is None:
             return
         if message.get("role") == "assistant" or "actions" in extra:
@@ -98,26 +103,31 @@ class _Reader:
             self._input(time_s)
 
     def _reply(self, message: Row, extra: Row, time_s: float) -> None:
-        asked_s = time_s if self._asked_s is None else min(time_s, self._asked_s)
-        if self._zero_s is None:
-            self._zero_s = asked_s
-        usage = fields.row(fields.row(extra, "response"), "usage")
+        response = fields.row(extra, "response")
+        latest_s = _created_s(response, time_s) if self._asked_s is None else self._asked_s
+        asked_s = time_s if latest_s is None else min(time_s, latest_s)
+        zero_s = asked_s if self.zero_s is None else self.zero_s
+        usage = fields.row(response, "usage")
         turn = TurnRecord(
             request_id=f"{self._session_id}:{len(self.turns)}",
-            arrival_s=max(0.0, asked_s - self._zero_s),
-            duration_s=time_s - asked_s,
+            arrival_s=max(0.0, asked_s - zero_s),
+            duration_s=None if latest_s is None else time_s - asked_s,
             input_tokens=_either(usage, "prompt_tokens", "input_tokens"),
+            cached_tokens=fields.tokens(
+                fields.row(usage, "prompt_tokens_details"), "cached_tokens"
+            ),
             output_tokens=_either(usage, "completion_tokens", "output_tokens"),
             tools=self._tools,
         )
         commands = _commands(message, extra)
         self.turns.append(turn)
         self._commands, self._tools, self._asked_s = commands, (), time_s
+        self.zero_s = zero_s
 
     def _input(self, time_s: float) -> None:
-        if self._commands and self._asked_s is not None and self._zero_s is not None:
+        if self._commands and self._asked_s is not None and self.zero_s is not None:
             share_s = max(0.0, time_s - self._asked_s) / len(self._commands)
-            start_s = self._asked_s - self._zero_s
+            start_s = self._asked_s - self.zero_s
             self._tools = tuple(
                 ToolRecord(
                     call_id=f"{self.turns[-1].request_id}.{number}",
@@ -140,6 +150,14 @@ def _commands(message: Row, extra: Row) -> list[str]:
         return [fields.text(action, "command") for action in actions]
     content = message.get("content")
     return _BLOCK.findall(content)[:1] if isinstance(content, str) else []
+
+
+def _created_s(response: Row, over_s: float) -> float | None:
+    """When a reply was begun, by its own word."""
+    found_s = fields.instant_s(response, "created")
+    if found_s is None or not 0.0 <= over_s - found_s <= _FIRST_CALL_S_MAX:
+        return None
+    return found_s
 
 
 def _either(usage: Row, name: str, other: str) -> int | None:

@@ -40,7 +40,7 @@ def test_text_is_a_table_and_damaged_rows_are_named(
     assert "1 sessions, 1 tool calls" in shown.out
     assert "calls, 1 s ticks" in shown.out
     assert "hazard" not in shown.out
-    assert "1 damaged row is left out: line 3: no JSON" in shown.err
+    assert "left out as damaged: 1 (line 3: no JSON" in shown.err
 
 
 @pytest.mark.parametrize(

@@ -193,7 +193,7 @@ def test_a_batch_is_not_taken_for_a_loop(tmp_path: Path) -> None:
         text = page.html(found, "tao replay")
         assert ("a batch, not a loop" in text) == is_batch
         if is_batch:
-            assert found.warnings[0].startswith("5 sessions for 3 workers are a batch")
+            assert found.warnings[0].startswith("5 in all and 3 at a time are a batch")
             assert "--sessions 12" in found.warnings[0]
 
 
@@ -202,7 +202,7 @@ def test_more_workers_than_sessions_are_warned_of_by_what_was_asked_for(tmp_path
     trace = write_trace(tmp_path / "t.jsonl")
     few = make_plan(settings(trace, workers=30))
     found = findings(few, {("tao", 1): 1.0, ("tao-paper@0.9", 1): 2.0})
-    assert "4 sessions for 30 workers" in found.warnings[0]
+    assert "4 in all and 30 at a time" in found.warnings[0]
     assert "--sessions 120" in found.warnings[0]
 
 

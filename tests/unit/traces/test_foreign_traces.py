@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -159,7 +160,8 @@ def test_claude_code_turns_and_calls_are_timed_by_their_lines() -> None:
     first, second = session.turns
     # Asked when the prompt was there (0.5 s), over with its last block (4 s).
     assert (first.arrival_s, first.duration_s) == (0.0, 3.5)
-    assert first.input_tokens == 1003
+    assert (first.input_tokens, first.cached_tokens) == (1003, 900)
+    assert session.arrival_s == datetime(2026, 2, 6, 22, 12, 0, 500_000, UTC).timestamp()
     bash, read = second.tools
     assert (bash.tool, bash.key, bash.timeout_s) == ("Bash", "git status", 120.0)
     assert (bash.start_s, bash.duration_s, bash.is_error) == (2.5, 6.0, True)
@@ -228,6 +230,36 @@ def test_mini_swe_agent_actions_last_until_their_observation() -> None:
         ("ls", 10.0, 2.0),
         ("cat", 12.0, 2.0),
     ]
+
+
+def test_mini_swe_agent_first_call_begins_when_its_reply_was_created() -> None:
+    document: dict[str, Any] = mini_document()
+    response = document["messages"][2]["extra"]["response"]
+    response["created"] = 996
+    response["usage"]["prompt_tokens_details"] = {"cached_tokens": 320}
+    (session,) = mini_swe_agent.read(json.dumps(document), "file").sessions
+    first, second, _ = session.turns
+    assert session.arrival_s == 996.0
+    assert (first.arrival_s, first.duration_s, first.cached_tokens) == (0.0, 4.0, 320)
+    assert (second.arrival_s, second.tools[0].start_s, second.cached_tokens) == (11.5, 4.0, None)
+
+
+@pytest.mark.parametrize("created", [None, 1_001, 1_000 - 3_601])
+def test_mini_swe_agent_first_call_whose_begin_nobody_tells_has_no_duration(
+    created: int | None,
+) -> None:
+    document: dict[str, Any] = mini_document()
+    response = document["messages"][2]["extra"]["response"]
+    for message in document["messages"]:
+        if "extra" in message:
+            message["extra"]["timestamp"] += 5_000.0
+    response |= {"created": None if created is None else created + 5_000}
+    response["usage"]["prompt_tokens_details"] = None
+    trace = mini_swe_agent.read(json.dumps(document), "file")
+    (session,) = trace.sessions
+    assert trace.skipped.count == 0
+    assert session.arrival_s == 6_000.0
+    assert (session.turns[0].arrival_s, session.turns[0].duration_s) == (0.0, None)
 
 
 def test_mini_swe_agent_trajectory_of_release_1_is_read_too() -> None:

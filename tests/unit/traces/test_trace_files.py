@@ -30,6 +30,27 @@ def test_folder_is_all_its_trace_files(tmp_path: Path) -> None:
     assert [session.session_id for session in found.sessions] == ["one", "two"]
 
 
+def test_a_file_of_a_folder_that_is_no_trace_costs_only_itself(tmp_path: Path) -> None:
+    """What mini-SWE-agent's benchmark runs leave: predictions, and a run that got no reply."""
+    document = mini_document()
+    (tmp_path / "good.traj.json").write_text(json.dumps(document))
+    (tmp_path / "preds.json").write_text(json.dumps({"good": {"model_patch": "diff"}}))
+    (tmp_path / "timeout.traj.json").write_text(json.dumps(document | {"messages": []}))
+    (tmp_path / "begun.jsonl").write_text(json.dumps({"agent_trace": 1}) + "\n")
+    found = load(tmp_path)
+    assert len(found.sessions) == 1
+    told = "\n".join(found.skipped.messages)
+    assert "preds.json: no known trace format" in told
+    assert "timeout.traj.json: no dated reply" in told
+    assert "no model call in it yet" in told
+
+
+def test_folder_in_which_nothing_is_a_trace_says_why(tmp_path: Path) -> None:
+    (tmp_path / "preds.json").write_text(json.dumps({"good": {"model_patch": "diff"}}))
+    with pytest.raises(MalformedTrace, match=r"preds\.json: no known trace format"):
+        load(tmp_path)
+
+
 def test_folder_without_traces_is_refused(tmp_path: Path) -> None:
     with pytest.raises(MalformedTrace, match="no file ending in"):
         load(tmp_path)
