@@ -258,13 +258,15 @@ def _command(arguments: argparse.Namespace) -> str:
     parts = ["tao", "replay", arguments.trace.name]
     for name in ("policy", "backends", "engine", "workers", "sessions", "shared_tokens", "seeds",
                  "capacity_tokens", "capacity_scale", "gap_max", "turns_max",
-                 "context_max"):  # fmt: skip
+                 "context_max", "format"):  # fmt: skip
         value = getattr(arguments, name)
         if name == "engine":
             value = Path(value).name
         for one in value if isinstance(value, list) else [value]:  # pyright: ignore[reportUnknownVariableType]
             if one is not None and (name, one) not in _UNTOLD:
                 parts += [f"--{name.replace('_', '-')}", str(one)]  # pyright: ignore[reportUnknownArgumentType]
+    if arguments.same_fleet:
+        parts.append("--same-fleet")
     if arguments.as_arrived:
         parts.append("--as-arrived")
     elif arguments.workers is None:
