@@ -123,6 +123,10 @@ def test_calls_on_a_backend_that_dies_are_sent_again_and_everybody_finishes() ->
     on_second = [turn.granted_s for turn in record.turns if turn.backend == 1]
     assert not any(104.0 < granted_s < 200.0 for granted_s in on_second)
     assert max(on_second) > 200.0
+    # What a dead engine had counted stays counted.
+    for name in ("prompt_tokens", "cached_tokens", "generated_tokens"):
+        counts = [getattr(moment, name) for moment in record.timeline]
+        assert counts == sorted(counts)
 
 
 def test_a_backend_that_joins_is_used_and_a_drained_one_is_not() -> None:

@@ -35,7 +35,7 @@ from tao_coordinator.simulation.backend_model import MAX_SEQUENCES, BackendModel
 from tao_coordinator.simulation.engine_constants import EngineConstants
 from tao_coordinator.simulation.host_tier import HostTierSpec
 from tao_coordinator.simulation.load import Load
-from tao_coordinator.simulation.request import RequestTooLargeError, SimRequest
+from tao_coordinator.simulation.request import BackendSnapshot, RequestTooLargeError, SimRequest
 from tao_coordinator.simulation.run_record import Moment, RunRecord
 from tao_coordinator.simulation.tool_offload import ToolOffload
 
@@ -144,15 +144,15 @@ class Fleet:
         self._order = count()
         self._models = [self._new_model(spec) for spec in settings.backends]
         self._alive = [True] * len(self._models)
+        self._gone: list[BackendSnapshot] = []  # what dead backends have counted
         self._model_queue: list[tuple[float, int]] = []
         self._wakeup_s: float | None = None
         self._next_moment_s = 0.0
         joining = {change.backend for change in settings.changes if change.what == "add"}
         failing = {change.backend for change in settings.changes if change.what == "fail"}
         for index in range(len(self._models)):
-            if index in joining and index not in failing:
-                self._alive[index] = False
-            else:
+            self._alive[index] = index in failing or index not in joining
+            if self._alive[index]:
                 self._join(index)
         self.tool_offload = ToolOffload(self) if settings.offloads_in_tools else None
         self.agents = Agents(self, sessions, settings.load)
@@ -260,8 +260,7 @@ class Fleet:
             self._schedule(index)
 
     def _schedule(self, index: int) -> None:
-        time_s = self._models[index].next_event_s()
-        if time_s is not None:
+        if (time_s := self._models[index].next_event_s()) is not None:
             heapq.heappush(self._model_queue, (time_s, index))
 
     # --- backends --------------------------------------------------------------------------------
@@ -333,8 +332,8 @@ class Fleet:
         )
 
     def _moment(self) -> Moment:
-        alive = [model for model, up in zip(self._models, self._alive, strict=True) if up]
-        seen = [model.snapshot(self.now_s) for model in alive]
+        seen = [m.snapshot(self.now_s) for m, up in zip(self._models, self._alive, strict=True) if up]
+        ever = [*seen, *self._gone]
         return Moment(
             time_s=self.now_s,
             running=sum(one.running for one in seen),
@@ -343,9 +342,9 @@ class Fleet:
             live_sessions=self.agents.num_live,
             context_tokens=self.agents.context_tokens,
             kv_used=max((one.used_blocks / one.num_blocks for one in seen), default=0.0),
-            prompt_tokens=sum(one.prefix_queries_tokens for one in seen),
-            cached_tokens=sum(one.prefix_hits_tokens + one.host_hits_tokens for one in seen),
-            generated_tokens=sum(one.generation_tokens for one in seen),
+            prompt_tokens=sum(one.prefix_queries_tokens for one in ever),
+            cached_tokens=sum(one.prefix_hits_tokens + one.host_hits_tokens for one in ever),
+            generated_tokens=sum(one.generation_tokens for one in ever),
         )
 
     # --- the end ---------------------------------------------------------------------------------
@@ -353,6 +352,7 @@ class Fleet:
     def _count(self, index: int) -> None:
         """Add what one backend has done to the record: its model is over."""
         seen = self._models[index].snapshot(self.now_s)
+        self._gone.append(seen)
         self.record.prefilled_tokens += seen.prefilled_tokens
         self.record.busy_s += seen.busy_s
         self.record.preemptions += seen.preemptions
