@@ -10,7 +10,7 @@ Nothing here sleeps, reads a clock or draws a random number.
 import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import compress, count
 from math import inf
 from typing import Final
 
@@ -332,7 +332,7 @@ class Fleet:
         )
 
     def _moment(self) -> Moment:
-        seen = [m.snapshot(self.now_s) for m, up in zip(self._models, self._alive, strict=True) if up]
+        seen = [model.snapshot(self.now_s) for model in compress(self._models, self._alive)]
         ever = [*seen, *self._gone]
         return Moment(
             time_s=self.now_s,

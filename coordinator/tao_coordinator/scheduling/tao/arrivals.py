@@ -53,11 +53,9 @@ def _place(state: State, turn: Turn, room: Room) -> Assignment | None:
     session = turn.session
     may_have_credit = session.last_backend_id is not None or session.parent_id is not None
     best: tuple[tuple[int, int], Backend] | None = None
-    for backend in state.eligible_for(turn):
-        left, growth = room.left_for_new(backend), room.growth_beside(backend)
-        # Whatever is shared, the reply needs room: a full backend is seen at a glance.
-        if left < turn.output_tokens + growth or backend.backend_id in room.waited_for:
-            continue
+    # Whatever is shared, the reply needs room.
+    for backend, left in room.open_to_new(state.eligible_for(turn), turn.output_tokens):
+        growth = room.growth_beside(backend)
         coming_back = int(weight * (backend.released_tokens + backend.num_released * growth))
         need = state.need_tokens(turn, backend)
         if need + growth + coming_back > left:

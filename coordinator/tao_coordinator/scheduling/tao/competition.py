@@ -61,7 +61,8 @@ def _weights(
     outputs = np.array([t.output_tokens for t in turns], np.int64)
     shared = np.minimum(told[:, None], learned[None, :])
     private = np.maximum(0, inputs[:, None] - shared)
-    growth = np.array([state.growth_beside(b) for b in backends], np.int64)
+    beside = state.growth_tokens()
+    growth = np.array([0 if b.tier else beside for b in backends], np.int64)
     return private + outputs[:, None] + growth[None, :]
 
 

@@ -107,7 +107,7 @@ class Tao:
                 if behind or is_full or is_overdue(state, turn, now_s):
                     room.wait_for(turn)
             if not stuck:
-                room.open_to_new()
+                room.open_all_to_new()
             new = [turn for turn in turns if not turn.session.is_started]
             found += arrivals.admit(state, new, room)
         self._started.look_ahead(state, stuck, room, now_s)

@@ -1,6 +1,8 @@
 """What is left on the eligible backends while one decision is put together."""
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Self
 
 from tao_coordinator.core import host_seats
 from tao_coordinator.core.model import Backend, Turn
@@ -8,51 +10,43 @@ from tao_coordinator.core.state import UNLIMITED_TOKENS, State
 from tao_coordinator.scheduling.policy import Assignment
 
 
-@dataclass(slots=True)
 class Room:
-    """Tokens left by backend, and who may not have them."""
+    """Tokens left by backend, and who may not have them.
 
-    state: State
-    left: dict[str, int] = field(default_factory=dict[str, int])
-    needs: dict[str, int] = field(default_factory=dict[str, int])
-    """Tokens of the assignments so far, by backend."""
-    waited_for: set[str] = field(default_factory=set[str])
-    """Backends that a turn ahead in the queue waits for: nobody behind it may take their room."""
-    growth: int = 0
-    """Tokens reserved beside each seat where there is no host tier."""
-    smallest_budget: int = UNLIMITED_TOKENS
-    """Of the usable backends."""
-    host_left: dict[str, int] = field(default_factory=dict[str, int])
-    """Tokens that host tiers can still promise to new sessions, by backend that has one."""
-    _left_by_plan: dict[str, int] | None = None
-    _models_waiting: set[str] = field(default_factory=set[str])
+    The budgets of all backends are read at their first use: while a plan is being made most
+    decisions need none, and a large fleet has many.
+    """
 
-    def __post_init__(self) -> None:
-        """Read the budgets once: `State.budget_tokens` and `committed_tokens` of all backends."""
-        state, left = self.state, self.left
-        growth, ratio = state.growth_tokens(), state.parameters.budget_ratio
-        smallest = UNLIMITED_TOKENS
-        for name, backend in state.backends.items():
-            pool = state.pool_tokens(backend)
-            if pool is None:
-                left[name] = UNLIMITED_TOKENS
-                continue
-            budget = int(pool * ratio)
-            if budget < smallest and backend.usable:
-                smallest = budget
-            committed = backend.committed_tokens
-            if not backend.tier:
-                committed += backend.num_committed * growth
-            # What runs counts in full, even where a seat has moved on without it.
-            running = backend.cache.in_flight_tokens
-            # A budget may be set beyond the pool: planned calls still fit beside what runs.
-            left[name] = min(
-                budget - (committed if committed > running else running), pool - running
-            )
-            if backend.tier:
-                room_tokens = host_seats.room_tokens(state, backend, state.host_growth_tokens)
-                self.host_left[name] = room_tokens
-        self.growth, self.smallest_budget = growth, smallest
+    def __init__(self, state: State) -> None:
+        """Of this moment: the state may not change before the decision is put together."""
+        self.state = state
+        self.needs: dict[str, int] = {}
+        """Tokens of the assignments so far, by backend."""
+        self.waited_for: set[str] = set()
+        """Backends that a turn ahead in the queue waits for: nobody behind it takes their room."""
+        self._budgets: _Budgets | None = None
+        self._left_by_plan: dict[str, int] | None = None
+        self._models_waiting: set[str] = set()
+
+    def _read(self) -> "_Budgets":
+        if self._budgets is None:
+            self._budgets = _Budgets.of(self.state)
+        return self._budgets
+
+    @property
+    def left(self) -> dict[str, int]:
+        """Tokens left of the budgets, by backend."""
+        return self._read().left
+
+    @property
+    def growth(self) -> int:
+        """Tokens reserved beside each seat where there is no host tier."""
+        return self._read().growth
+
+    @property
+    def smallest_budget(self) -> int:
+        """Of the usable backends."""
+        return self._read().smallest
 
     def growth_beside(self, backend: Backend) -> int:
         """Tokens reserved beside each seat of this backend, as `State.growth_beside`."""
@@ -70,25 +64,36 @@ class Room:
         """New sessions get no more than a plan has left: room freed since belongs to the next."""
         self._left_by_plan = left_by_plan
 
-    def open_to_new(self) -> None:
+    def open_all_to_new(self) -> None:
         """No started session waits for what was freed."""
         self._left_by_plan = None
 
-    def left_for_new(self, backend: Backend) -> int:
-        """Tokens that a new session may take there."""
-        left = self.left[backend.backend_id]
-        if self._left_by_plan is None:
-            return left
-        return min(left, self._left_by_plan.get(backend.backend_id, 0))
+    def open_to_new(
+        self, backends: Iterable[Backend], tokens: int
+    ) -> Iterator[tuple[Backend, int]]:
+        """Those that have room for so many tokens of a new session, with what is left there.
+
+        Nobody ahead waits for them. A fleet under pressure is full: what is full costs little here.
+        """
+        left, growth = self.left, self.growth
+        by_plan, waited_for = self._left_by_plan, self.waited_for
+        for backend in backends:
+            name = backend.backend_id
+            tokens_left = left[name]
+            if by_plan is not None:
+                tokens_left = min(tokens_left, by_plan.get(name, 0))
+            if tokens_left >= tokens + (0 if backend.tier else growth) and name not in waited_for:
+                yield backend, tokens_left
 
     def fits_host(self, backend: Backend, tokens: int) -> bool:
         """Whether a host tier, where there is one, keeps so many more tokens."""
-        return tokens <= self.host_left.get(backend.backend_id, UNLIMITED_TOKENS)
+        return tokens <= self._read().host_left.get(backend.backend_id, UNLIMITED_TOKENS)
 
     def take_host(self, backend: Backend, tokens: int) -> None:
         """Count a new session in the host tier, where there is one."""
-        if backend.backend_id in self.host_left:
-            self.host_left[backend.backend_id] -= tokens
+        host_left = self._read().host_left
+        if backend.backend_id in host_left:
+            host_left[backend.backend_id] -= tokens
 
     def wait_for(self, turn: Turn) -> None:
         """The turn found no place: what frees up where it could run is for it."""
@@ -119,6 +124,45 @@ class Room:
         pool = self.state.pool_tokens(backend)
         in_flight = backend.cache.in_flight_tokens + self.needs.get(backend.backend_id, 0)
         return pool is None or in_flight + need <= pool
+
+
+@dataclass(frozen=True, slots=True)
+class _Budgets:
+    """`State.budget_tokens` and `committed_tokens` of all backends, read once."""
+
+    left: dict[str, int]
+    host_left: dict[str, int]
+    """Tokens that host tiers can still promise to new sessions, by backend that has one."""
+    growth: int
+    smallest: int
+
+    @classmethod
+    def of(cls, state: State) -> Self:
+        """As of now; O(backends)."""
+        left: dict[str, int] = {}
+        host_left: dict[str, int] = {}
+        growth, ratio = state.growth_tokens(), state.parameters.budget_ratio
+        smallest = UNLIMITED_TOKENS
+        for name, backend in state.backends.items():
+            pool = state.pool_tokens(backend)
+            if pool is None:
+                left[name] = UNLIMITED_TOKENS
+                continue
+            budget = int(pool * ratio)
+            if budget < smallest and backend.usable:
+                smallest = budget
+            committed = backend.committed_tokens
+            if not backend.tier:
+                committed += backend.num_committed * growth
+            # What runs counts in full, even where a seat has moved on without it.
+            running = backend.cache.in_flight_tokens
+            # A budget may be set beyond the pool: planned calls still fit beside what runs.
+            left[name] = min(
+                budget - (committed if committed > running else running), pool - running
+            )
+            if backend.tier:
+                host_left[name] = host_seats.room_tokens(state, backend, state.host_growth_tokens)
+        return cls(left, host_left, growth, smallest)
 
 
 def is_overdue(state: State, turn: Turn, now_s: float) -> bool:

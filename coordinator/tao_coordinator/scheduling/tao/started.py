@@ -101,8 +101,10 @@ class StartedSessions:
 
     def look_ahead(self, state: State, waiting: list[Turn], room: Room, now_s: float) -> None:
         """Ask for the next plan, with what room this moment has left, if it is time for one."""
+        if self._asked is not None or not self._is_outdated or not waiting:
+            return
         backends = [b for b in state.backends.values() if b.usable]
-        if self._asked is None and self._is_outdated and waiting and backends:
+        if backends:
             self._ask(state, waiting, backends, room, now_s)
 
     # --- within the step -------------------------------------------------------------------------
