@@ -57,7 +57,7 @@ def _waited_too_long(state: State, turn: Turn, now_s: float) -> Reject:
     )
     # It does not go to the end of the line: else, with a line longer than the limit, those who wait
     # longest would be turned away for ever while later ones are served.
-    retry_s = state.estimated_wait_s(ahead + 1, is_started=False)
+    retry_s = intake.retry_after_s(state, ahead + 1)
     turn.session.place_kept_until_s = now_s + retry_s + PLACE_KEPT_S
     num_held = len(state.held) - 1
     refusal = Reject(

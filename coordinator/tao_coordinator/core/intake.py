@@ -7,6 +7,13 @@ from tao_coordinator.core.state import State
 
 FIRST_INPUT_TOKENS = 4_096
 """Prompt length assumed for a session of which nothing is known."""
+RETRY_AFTER_S_MAX = 60.0
+"""A refused session is asked back within this time, however long the line.
+
+A wait of an hour is a guess. Who is back too early costs one request, since its place is kept; who
+stays away as long as it was told leaves room idle that is free sooner. The openai package does not
+ask again at all where it is told more than 120 s; anthropic's sleeps as long as it is told.
+"""
 
 
 def take_in(state: State, event: TurnRequested, now_s: float) -> Turn | Reject:
@@ -76,10 +83,16 @@ def hold_notice(state: State, turn: Turn, position: int, now_s: float) -> Hold:
     return Hold(request_id=turn.request_id, queue_position=position, estimated_wait_s=wait_s)
 
 
-def retry_after_s(state: State) -> float:
-    """When a new session that was turned away would get a place at the end of the queue."""
-    num_new = len(state.held) - state.num_held_started
-    return state.estimated_wait_s(num_new + 1, is_started=False)
+def retry_after_s(state: State, position: int | None = None) -> float:
+    """When a new session that was turned away should ask again.
+
+    Args:
+        state: as of now.
+        position: in the queue of new sessions, from 1; `None`: behind its end.
+    """
+    if position is None:
+        position = len(state.held) - state.num_held_started + 1
+    return min(RETRY_AFTER_S_MAX, state.estimated_wait_s(position, is_started=False))
 
 
 def abandoned(request_id: str) -> Reject:

@@ -43,7 +43,7 @@ class Parameters:
     forced_share: float = 0.2
     """phi: share of a backend's time that forced refills may take between soft and hard bound."""
     new_wait_s_max: float = 900.0
-    """A new session held longer is rejected with an honest `retry_after_s`."""
+    """A new session held longer is rejected, and asked back within a minute (`core.intake`)."""
     timeout_margin_s: float = 5.0
     """A new session is rejected this long before its caller's own time-out."""
     tenant_weights: tuple[tuple[str, float], ...] = ()

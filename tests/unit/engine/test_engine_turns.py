@@ -307,6 +307,22 @@ def test_refused_session_that_stays_away_too_long_begins_at_the_end() -> None:
     assert again not in d.grants
 
 
+def test_refused_session_is_asked_back_within_a_minute_however_long_the_line() -> None:
+    """The wait is a guess, the place is kept: who stays away for hours leaves room idle."""
+    d = EngineDriver(SMALL, parameters=Parameters(queue_limit=5))
+    d.ask("s0")
+    waiting = [d.ask(f"s{n}") for n in range(1, 6)]
+    d.idle(850.0)
+    full = d.ask("s9")
+    d.idle(51.0)
+    refusals = [d.rejects[request_id] for request_id in (*waiting, full)]
+    assert refusals[-1].reason is RejectReason.QUEUE_FULL
+    for refusal in refusals:
+        assert refusal.retry_after_s is not None
+        assert 0.0 < refusal.retry_after_s <= 60.0
+    assert refusals[4].retry_after_s == 60.0
+
+
 def test_short_time_out_keeps_half_of_itself() -> None:
     d = EngineDriver(SMALL)
     d.ask("s1")
