@@ -9,9 +9,6 @@ from tao_coordinator.core.events import LeaseReleased, TurnOutcome
 from tao_coordinator.core.model import Turn
 from tao_coordinator.core.state import State
 
-PLACE_KEPT_S = 120.0
-"""How much later than told a refused session may come back without losing its place in the line."""
-
 
 def sweep(state: State, now_s: float) -> list[Effect]:
     """End what is over at `now_s`."""
@@ -58,7 +55,7 @@ def _waited_too_long(state: State, turn: Turn, now_s: float) -> Reject:
     # It does not go to the end of the line: else, with a line longer than the limit, those who wait
     # longest would be turned away for ever while later ones are served.
     retry_s = intake.retry_after_s(state, ahead + 1)
-    turn.session.place_kept_until_s = now_s + retry_s + PLACE_KEPT_S
+    intake.keep_place(turn.session, now_s + retry_s)
     num_held = len(state.held) - 1
     refusal = Reject(
         request_id=turn.request_id,

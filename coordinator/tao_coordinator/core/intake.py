@@ -10,15 +10,18 @@ FIRST_INPUT_TOKENS = 4_096
 RETRY_AFTER_S_MAX = 60.0
 """A refused session is asked back within this time, however long the line.
 
-A wait of an hour is a guess. Who is back too early costs one request, since its place is kept; who
-stays away as long as it was told leaves room idle that is free sooner. The openai package does not
-ask again at all where it is told more than 120 s; anthropic's sleeps as long as it is told.
+A wait of an hour is a guess. Who is back too early costs one request, and its place, if it had one,
+is kept; who stays away as long as it was told leaves room idle that is free sooner. The openai
+package does not ask again at all where it is told more than 120 s; anthropic's sleeps as long as
+it is told.
 """
+PLACE_KEPT_S = 120.0
+"""How much later than told a refused session may come back without losing its place in the line."""
 
 
 def take_in(state: State, event: TurnRequested, now_s: float) -> Turn | Reject:
     """Make the turn of a first request, or say why there can be none."""
-    refusal = _refuse_by_fleet(state, event)
+    refusal = _refuse_by_fleet(state, event, now_s)
     if refusal is not None:
         return refusal
     session = state.session(
@@ -56,6 +59,11 @@ def take_in(state: State, event: TurnRequested, now_s: float) -> Turn | Reject:
         timeout_s=event.timeout_s,
         poll_deadline_s=now_s + state.parameters.poll_grace_s,
     )
+
+
+def keep_place(session: Session, back_s: float) -> None:
+    """A refused session was told to be back by then: until a little later its place is kept."""
+    session.place_kept_until_s = back_s + PLACE_KEPT_S
 
 
 def _place_in_line(session: Session, now_s: float) -> float:
@@ -145,13 +153,18 @@ def refuse_stranded(state: State, turn: Turn) -> Reject | None:
     return _too_large(state, turn.request_id, session, turn.input_tokens)
 
 
-def _refuse_by_fleet(state: State, event: TurnRequested) -> Reject | None:
+def _refuse_by_fleet(state: State, event: TurnRequested, now_s: float) -> Reject | None:
     if len(state.held) >= state.parameters.queue_limit:
+        retry_s = retry_after_s(state)
+        session = state.sessions.get(SessionKey(event.session_id, event.agent, event.model))
+        if session is not None and now_s <= session.place_kept_until_s:
+            # It came in time: that the queue is full is not its fault.
+            keep_place(session, now_s + retry_s)
         return Reject(
             request_id=event.request_id,
             reason=RejectReason.QUEUE_FULL,
             message=f"{len(state.held)} turns are held already",
-            retry_after_s=retry_after_s(state),
+            retry_after_s=retry_s,
         )
     if state.eligibility.of(event.model).backends:
         return None

@@ -72,7 +72,8 @@ class Reader:
         skipped = SkippedRows(prefix)
         self._is_journal |= agent_rows.is_journal(text)
         fresh: list[tuple[str, CallRow]] = []
-        for where, row in agent_rows.rows_of(text, name, skipped):
+        # All of them first: of a text that is not read to its end nothing is kept.
+        for where, row in list(agent_rows.rows_of(text, name, skipped)):
             if isinstance(row, ToolRow):
                 self._tools.append(row)
             elif isinstance(row, EndRow):

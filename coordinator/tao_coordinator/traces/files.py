@@ -35,7 +35,8 @@ def load(path: Path, format_name: str | None = None) -> Trace:
         text, cut_off = _text(path)
         if not text and cut_off:
             raise MalformedTrace(f"{path}: {cut_off}")
-        return _with(read(text, _stem(path), format_name), cut_off)
+        damage = Skipped(count=1, messages=(cut_off,)) if cut_off else Skipped()
+        return _with(read(text, _stem(path), format_name), damage)
     files = _files(path)
     if not files:
         raise MalformedTrace(f"{path}: no file ending in {', '.join(_SUFFIXES)}")
@@ -49,26 +50,30 @@ def load(path: Path, format_name: str | None = None) -> Trace:
             if cut_off or not text:
                 skipped.add(file.name, cut_off or "empty")
             if agent_rows.is_journal(text) and format_name in (None, agent_trace.NAME):
-                journal.take(text, file.name, f"{file.name} ")
+                journal.take(text, _stem(file), f"{file.name} ")
                 has_journal = True
             elif text:
                 parts.append(read(text, _stem(file), format_name))
         except MalformedTrace as error:
-            skipped.add(file.name, str(error).removeprefix(f"{_stem(file)}: "))
+            skipped.add(file.name, _reason(error, file))
     if has_journal:
         try:
-            parts.append(journal.trace(str(path)))
+            parts.append(journal.trace("journal"))
         except MalformedTrace as error:
-            skipped.add("journal", str(error))
+            skipped.add("journal", str(error).removeprefix("journal: "))
     if not parts:
         raise MalformedTrace(f"{path}: {skipped.to_value().messages[0]}")
-    return _with(joined(parts), *skipped.to_value().messages)
+    return _with(joined(parts), skipped.to_value())
 
 
-def _with(trace: Trace, *messages: str) -> Trace:
+def _with(trace: Trace, skipped: Skipped) -> Trace:
     """The trace, with what else was wrong."""
-    told = tuple(message for message in messages if message)
-    return replace(trace, skipped=Skipped(count=len(told), messages=told) + trace.skipped)
+    return replace(trace, skipped=skipped + trace.skipped)
+
+
+def _reason(error: MalformedTrace, file: Path) -> str:
+    """What was wrong with a file, without its name."""
+    return str(error).removeprefix(f"{file}: ").removeprefix(f"{_stem(file)}: ")
 
 
 def digest(path: Path) -> str:
@@ -84,7 +89,7 @@ def digest(path: Path) -> str:
 
 
 def _files(folder: Path) -> list[Path]:
-    found = sorted(file for file in folder.rglob("*") if file.name.endswith(_SUFFIXES))
+    found = sorted(f for f in folder.rglob("*") if f.name.endswith(_SUFFIXES) and f.is_file())
     # A journal's writer that is killed while packing leaves both.
     packed = {file.with_suffix("") for file in found if file.suffix == ".gz"}
     return [file for file in found if file not in packed]

@@ -4,8 +4,8 @@ Assistant messages carry the time of the reply and the actions; each following o
 the time at which *all* actions of that reply were over, since they are rendered together. One
 action is thus timed exactly; of several only the last end is known, and they share the phase evenly
 (the harness runs them one after the other). The prompt carries no time: the first call begins when
-its reply says that it was created, in whole seconds. Only command heads, times and usage are taken
-over.
+its reply says that it was created, in whole seconds, unless that is when it was there (some clients
+fill it in themselves). Only command heads, times and usage are taken over.
 """
 
 import re
@@ -26,8 +26,8 @@ from tao_coordinator.traces.records import (
 NAME: Final = "mini-swe-agent"
 _FORMAT: Final = "mini-swe-agent-1"
 _TOOL: Final = "bash"
-_FIRST_CALL_S_MAX: Final = 3_600.0
-"""A reply that says that it was created longer ago is not believed."""
+_FIRST_CALL_S: Final = (1.0, 3_600.0)
+"""How long before its end a reply may say that it was created, to be believed."""
 _BLOCK: Final = re.compile(r"```bash\s*\n(.*?)\n```", re.DOTALL)
 
 
@@ -113,9 +113,7 @@ class _Reader:
             arrival_s=max(0.0, asked_s - zero_s),
             duration_s=None if latest_s is None else time_s - asked_s,
             input_tokens=_either(usage, "prompt_tokens", "input_tokens"),
-            cached_tokens=fields.tokens(
-                fields.row(usage, "prompt_tokens_details"), "cached_tokens"
-            ),
+            cached_tokens=_cached_tokens(usage),
             output_tokens=_either(usage, "completion_tokens", "output_tokens"),
             tools=self._tools,
         )
@@ -153,11 +151,23 @@ def _commands(message: Row, extra: Row) -> list[str]:
 
 
 def _created_s(response: Row, over_s: float) -> float | None:
-    """When a reply was begun, by its own word."""
-    found_s = fields.instant_s(response, "created")
-    if found_s is None or not 0.0 <= over_s - found_s <= _FIRST_CALL_S_MAX:
+    """When a reply was begun, by its own word; `None`: it has none that can be used."""
+    try:
+        found_s = fields.instant_s(response, "created")
+    except FieldError:
+        return None
+    shortest_s, longest_s = _FIRST_CALL_S
+    if found_s is None or not shortest_s <= over_s - found_s <= longest_s:
         return None
     return found_s
+
+
+def _cached_tokens(usage: Row) -> int | None:
+    """A detail: where it is no count the rest of the reply is as good."""
+    try:
+        return fields.tokens(fields.row(usage, "prompt_tokens_details"), "cached_tokens")
+    except FieldError:
+        return None
 
 
 def _either(usage: Row, name: str, other: str) -> int | None:

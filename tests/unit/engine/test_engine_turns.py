@@ -323,6 +323,27 @@ def test_refused_session_is_asked_back_within_a_minute_however_long_the_line() -
     assert refusals[4].retry_after_s == 60.0
 
 
+def test_full_queue_does_not_cost_the_place_of_who_comes_in_time() -> None:
+    d = EngineDriver(SMALL, parameters=Parameters(queue_limit=2))
+    running = d.ask("s1")
+    early = d.ask("early")
+    d.idle(600.0)
+    second = d.ask("second")
+    d.idle(301.0)
+    assert d.rejects[early].reason is RejectReason.WAITED_TOO_LONG
+    third = d.ask("third")
+    for _ in range(5):
+        d.idle(50.0)
+        again = d.ask("early")
+        assert d.rejects[again].reason is RejectReason.QUEUE_FULL
+    d.abandon(second)
+    again = d.ask("early")
+    assert d.held_ids() == [again, third]
+    d.done(running)
+    d.end("s1")
+    assert again in d.grants
+
+
 def test_short_time_out_keeps_half_of_itself() -> None:
     d = EngineDriver(SMALL)
     d.ask("s1")

@@ -111,6 +111,40 @@ def test_mooncake_prompts_that_cannot_go_on_with_another_are_sessions(
     assert len(mooncake_sessions(prompt(1_000, 1_100, 0, 1, 8), later)) == 2
 
 
+def test_mooncake_sessions_with_a_prefix_in_common_are_not_one() -> None:
+    """A system prompt of three whole blocks, and openings that do not fill a fourth."""
+    openings = [prompt(10 * n, 1_600 + n, 0, 1, 2, 100 + n) for n in range(8)]
+    later = prompt(500, 2_600, 0, 1, 2, 107, 50, 51)
+    found = mooncake_sessions(*openings, later)
+    assert len(found) == 9
+
+
+def test_mooncake_pause_is_the_told_delay_else_the_time_between_two_turns() -> None:
+    rows: list[dict[str, object]] = [
+        {"session_id": "a", "timestamp": 0, "input_length": 10},
+        {"session_id": "a", "timestamp": 60_000, "input_length": 20, "delay": 2_000},
+        {"session_id": "a", "timestamp": 90_000, "input_length": 30},
+    ]
+    (session,) = mooncake.read(lines(rows), "x").sessions
+    assert [turn.gap_s for turn in session.turns] == [0.0, 2.0, 30.0]
+    assert [turn.arrival_s for turn in session.turns] == [0.0, 60.0, 90.0]
+
+
+@pytest.mark.parametrize("hash_ids", [[[1], [2], [3]], {"a": 1}, "abc", [1, "x", 3]])
+def test_mooncake_blocks_beside_runs_are_looked_at_by_nobody(hash_ids: object) -> None:
+    row = prompt(1_000, 1_100) | {"hash_runs": [[0, 3]], "hash_ids": hash_ids}
+    trace = mooncake.read(lines([row, prompt(2_000, 1_700, 0, 1, 2, 3)]), "x")
+    assert (len(trace.sessions), trace.skipped.count) == (2, 0)
+
+
+def test_mooncake_prompts_of_equal_blocks_are_read_in_linear_time() -> None:
+    """Of 40,000 blocks; the test's own time limit is the judge of a square of that."""
+    blocks = [0] * 40_000
+    rows = [prompt(0, 512 * 40_000, 1, *blocks[1:])]
+    rows += [prompt(n, 512 * 40_001, 2, *blocks) for n in range(1, 9)]
+    assert len(mooncake_sessions(*rows)) == 9
+
+
 def test_mooncake_prompts_of_less_than_two_whole_blocks_are_never_gone_on_with() -> None:
     """What they have in common with longer ones is what all sessions have."""
     assert len(mooncake_sessions(prompt(0, 1_000, 0, 1), prompt(10, 1_700, 0, 1, 2, 3))) == 2
@@ -244,22 +278,23 @@ def test_mini_swe_agent_first_call_begins_when_its_reply_was_created() -> None:
     assert (second.arrival_s, second.tools[0].start_s, second.cached_tokens) == (11.5, 4.0, None)
 
 
-@pytest.mark.parametrize("created", [None, 1_001, 1_000 - 3_601])
+@pytest.mark.parametrize("created", [None, 1_001, 1_000, 1_000 - 3_601, "2026-01-01", -7_000])
 def test_mini_swe_agent_first_call_whose_begin_nobody_tells_has_no_duration(
-    created: int | None,
+    created: object,
 ) -> None:
     document: dict[str, Any] = mini_document()
     response = document["messages"][2]["extra"]["response"]
     for message in document["messages"]:
         if "extra" in message:
             message["extra"]["timestamp"] += 5_000.0
-    response |= {"created": None if created is None else created + 5_000}
-    response["usage"]["prompt_tokens_details"] = None
+    response["created"] = created + 5_000 if isinstance(created, int) else created
+    response["usage"]["prompt_tokens_details"] = {"cached_tokens": "many"}
     trace = mini_swe_agent.read(json.dumps(document), "file")
     (session,) = trace.sessions
     assert trace.skipped.count == 0
     assert session.arrival_s == 6_000.0
     assert (session.turns[0].arrival_s, session.turns[0].duration_s) == (0.0, None)
+    assert session.turns[0].cached_tokens is None
 
 
 def test_mini_swe_agent_trajectory_of_release_1_is_read_too() -> None:

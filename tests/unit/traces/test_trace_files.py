@@ -37,12 +37,17 @@ def test_a_file_of_a_folder_that_is_no_trace_costs_only_itself(tmp_path: Path) -
     (tmp_path / "preds.json").write_text(json.dumps({"good": {"model_patch": "diff"}}))
     (tmp_path / "timeout.traj.json").write_text(json.dumps(document | {"messages": []}))
     (tmp_path / "begun.jsonl").write_text(json.dumps({"agent_trace": 1}) + "\n")
+    (tmp_path / "later.jsonl").write_text(json.dumps({"agent_trace": 99}) + "\n")
+    (tmp_path / "folder.json").mkdir()
+    for number in range(30):
+        (tmp_path / f"z{number}.json").write_text("{}")
     found = load(tmp_path)
     assert len(found.sessions) == 1
+    assert found.skipped.count == 30 + 4
     told = "\n".join(found.skipped.messages)
     assert "preds.json: no known trace format" in told
     assert "timeout.traj.json: no dated reply" in told
-    assert "no model call in it yet" in told
+    assert "later.jsonl: version 99" in told
 
 
 def test_folder_in_which_nothing_is_a_trace_says_why(tmp_path: Path) -> None:
