@@ -166,14 +166,15 @@ def _fleet_cells(options: StudyOptions) -> list[Cell]:
 
 _FEW_COMPETE: Final = "Residents go home without a plan here, so few sessions compete at a time."
 _SWINGS: Final = (
-    "open: seeds 1-3 were 2 to 8 % for joint in task mean; the sign changes with the seed"
+    "open: the mean latency changes its sign with the seed; why the whole run gives more tokens in "
+    "two of four panels was not looked into"
 )
 _CHEAP: Final = "a context has 17,000 tokens: making it again costs little, whoever goes first"
 _WHY: Final = {
     _LONG_EQUAL: _SWINGS,
-    _LONG_UNEQUAL: "open: the sign changes with the seed",
-    _LONG_LOST: "open: the sign changes with the seed",
-    _LONG_FORKED: "open: the sign changes with the seed",
+    _LONG_UNEQUAL: _SWINGS,
+    _LONG_LOST: _SWINGS,
+    _LONG_FORKED: _SWINGS,
     _SMALL_LOST: _CHEAP,
     _SMALL_ADDED: _CHEAP,
 }
