@@ -70,7 +70,7 @@ def test_replay_writes_a_page_and_tells_numbers(trace: Path, tmp_path: Path) -> 
     whole_run = facts["policies"]["tao"]["measures"]["output_tokens_per_s_all"]
     assert ours.split()[5] == f"{whole_run:,.0f}"
     assert "measured under tao" in again.stdout
-    assert "Note: 10 sessions for 6 workers are a batch" in again.stdout
+    assert "Note: 10 in all and 6 at a time are a batch" in again.stdout
 
 
 @pytest.mark.parametrize(

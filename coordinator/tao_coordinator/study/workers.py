@@ -15,7 +15,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field
-from multiprocessing import connection, get_context, parent_process
+from multiprocessing import connection, get_context, parent_process, resource_tracker
 from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
@@ -166,6 +166,8 @@ def _interrupts_held_back() -> Generator[None]:
     if sys.platform == "win32":
         yield
         return
+    # Begun along with the first process otherwise, and it leaves the signal unblocked.
+    resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
