@@ -1,7 +1,6 @@
 """All trace formats by name, and how to tell them apart."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from itertools import islice
 from typing import Final
 
@@ -16,7 +15,7 @@ from tao_coordinator.traces import (
     weka,
 )
 from tao_coordinator.traces.fields import FieldError, Row
-from tao_coordinator.traces.records import MalformedTrace, SessionRecord, Skipped, Trace
+from tao_coordinator.traces.records import MalformedTrace, Skipped, Trace, told_apart
 
 FORMATS: Final[Mapping[str, Callable[[str, str], Trace]]] = {
     agent_trace.NAME: agent_trace.read,
@@ -100,18 +99,9 @@ def joined(traces: Iterable[Trace]) -> Trace:
     parts = list(traces)
     if not parts:
         raise MalformedTrace("no trace to read")
-    seen: dict[str, int] = {}
-    sessions: list[SessionRecord] = []
     skipped = Skipped()
     for part in parts:
         skipped = skipped + part.skipped
-        for session in part.sessions:
-            count = seen[session.session_id] = seen.get(session.session_id, 0) + 1
-            sessions.append(session if count == 1 else _renamed(session, count))
+    sessions = told_apart([session for part in parts for session in part.sessions])
     formats = sorted({part.format for part in parts})
-    return Trace(format="+".join(formats), sessions=tuple(sessions), skipped=skipped)
-
-
-def _renamed(session: SessionRecord, count: int) -> SessionRecord:
-
-    return replace(session, session_id=f"{session.session_id}#{count}")
+    return Trace(format="+".join(formats), sessions=sessions, skipped=skipped)

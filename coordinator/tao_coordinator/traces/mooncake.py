@@ -99,13 +99,11 @@ def _request(row: Row, number: int) -> _Request:
     if input_tokens is None:
         raise FieldError("input_length is missing")
     block_size = fields.tokens(row, "block_size") or BLOCK_TOKENS
-    delay_s = fields.seconds(row, "delay", per_second=_MS)
     turn = TurnRecord(
         request_id="",
         arrival_s=0.0,
         input_tokens=input_tokens,
         output_tokens=fields.tokens(row, "output_length"),
-        gap_s=delay_s or 0.0,
         block_size=block_size,
         block_runs=fields.block_runs(row),
     )
@@ -116,7 +114,7 @@ def _request(row: Row, number: int) -> _Request:
         number=number,
         session_id=session_id,
         timestamp_s=fields.instant_s(row, "timestamp", per_second=_MS),
-        delay_s=delay_s,
+        delay_s=fields.seconds(row, "delay", per_second=_MS),
         turn=turn,
         prefixes=_prefixes(fields.items(row, "hash_ids")) if is_spelled_out else (),
         num_whole=input_tokens // block_size,
@@ -139,7 +137,7 @@ def _turn(
     arrival_s = earlier[-1].arrival_s + (request.delay_s or 0.0) if earlier else 0.0
     if request.timestamp_s is not None and first_s is not None:
         arrival_s = max(arrival_s, request.timestamp_s - first_s)
-    gap_s = request.turn.gap_s
+    gap_s = request.delay_s or 0.0
     if request.delay_s is None and earlier:
         gap_s = arrival_s - earlier[-1].arrival_s
     return replace(request.turn, request_id=request_id, arrival_s=arrival_s, gap_s=gap_s)

@@ -5,7 +5,8 @@ see a duration before it has passed: a replay hands out starts first and ends wh
 come.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from tao_coordinator.errors import CoordinatorError
 
@@ -116,6 +117,21 @@ class Trace:
     def num_tool_calls(self) -> int:
         """Tool calls of all sessions."""
         return sum(len(turn.tools) for session in self.sessions for turn in session.turns)
+
+
+def told_apart(sessions: Sequence[SessionRecord]) -> tuple[SessionRecord, ...]:
+    """A session id that comes again gets a number that no other has."""
+    taken = {session.session_id for session in sessions}
+    counts: dict[str, int] = {}
+    found: list[SessionRecord] = []
+    for session in sessions:
+        name, count = session.session_id, counts.get(session.session_id, 0) + 1
+        while count > 1 and (name := f"{session.session_id}#{count}") in taken:
+            count += 1
+        counts[session.session_id] = count
+        taken.add(name)
+        found.append(replace(session, session_id=name))
+    return tuple(found)
 
 
 class SkippedRows:

@@ -21,6 +21,7 @@ from tao_coordinator.traces.records import (
     ToolRecord,
     Trace,
     TurnRecord,
+    told_apart,
 )
 
 NAME: Final = "tracelab"
@@ -129,7 +130,7 @@ def read(text: str, name: str) -> Trace:
         raise MalformedTrace(f"{name}: no usable TraceLab row{skipped.to_value().first_reason()}")
     for chain in chains.values():
         chain.leave_strays_out(skipped)
-    sessions = _told_apart([_session(chain) for chain in chains.values()])
+    sessions = told_apart([_session(chain) for chain in chains.values()])
     return Trace(format=NAME, sessions=sessions, skipped=skipped.to_value())
 
 
@@ -137,21 +138,6 @@ def _round_id(row: Row) -> str:
     """A text, or a number as one."""
     value = row.get("round_id")
     return str(value) if type(value) is int else fields.text(row, "round_id")
-
-
-def _told_apart(sessions: list[SessionRecord]) -> tuple[SessionRecord, ...]:
-    """A session id that comes again gets a number: projects and files stay untold."""
-    taken = {session.session_id for session in sessions}
-    counts: dict[str, int] = {}
-    found: list[SessionRecord] = []
-    for session in sessions:
-        name, count = session.session_id, counts.get(session.session_id, 0) + 1
-        while count > 1 and (name := f"{session.session_id}#{count}") in taken:
-            count += 1
-        counts[session.session_id] = count
-        taken.add(name)
-        found.append(replace(session, session_id=name))
-    return tuple(found)
 
 
 def _round(row: Row, round_id: str, where: str, skipped: SkippedRows) -> _Round:

@@ -274,15 +274,21 @@ def test_new_session_is_rejected_when_its_own_time_out_is_near() -> None:
     assert d.rejects[patient].reason is RejectReason.WAITED_TOO_LONG
 
 
-def test_refused_session_that_comes_again_in_time_has_its_old_place() -> None:
-    """Else, in a line longer than the limit, whoever waits longest is turned away for ever."""
-    d = EngineDriver(SMALL)
+def first_in_line_refused(d: EngineDriver) -> tuple[str, str]:
+    """Who runs, and who came 600 s after the one that is refused now."""
     running = d.ask("s1")
     early = d.ask("early")
     d.idle(600.0)
     later = d.ask("later")
     d.idle(301.0)
     assert d.rejects[early].reason is RejectReason.WAITED_TOO_LONG
+    return running, later
+
+
+def test_refused_session_that_comes_again_in_time_has_its_old_place() -> None:
+    """Else, in a line longer than the limit, whoever waits longest is turned away for ever."""
+    d = EngineDriver(SMALL)
+    running, later = first_in_line_refused(d)
     again = d.ask("early")
     assert d.held_ids() == [again, later]
     d.done(running)
@@ -325,12 +331,7 @@ def test_refused_session_is_asked_back_within_a_minute_however_long_the_line() -
 
 def test_full_queue_does_not_cost_the_place_of_who_comes_in_time() -> None:
     d = EngineDriver(SMALL, parameters=Parameters(queue_limit=2))
-    running = d.ask("s1")
-    early = d.ask("early")
-    d.idle(600.0)
-    second = d.ask("second")
-    d.idle(301.0)
-    assert d.rejects[early].reason is RejectReason.WAITED_TOO_LONG
+    running, second = first_in_line_refused(d)
     third = d.ask("third")
     for _ in range(5):
         d.idle(50.0)
